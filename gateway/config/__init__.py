@@ -1,0 +1,1 @@
+"""routes.yaml as typed values."""

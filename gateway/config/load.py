@@ -1,0 +1,128 @@
+"""Reads routes.yaml and the worker files it names, and reports every problem at once, with line numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from gateway.config.model import Routes
+
+__all__ = ["ConfigError", "Problem", "WorkerCheck", "load_routes"]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong: file, line (1-based, None where it has none), and what to do about it."""
+
+    file: str
+    line: int | None
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}: {self.message}" if self.line else f"{self.file}: {self.message}"
+
+
+class ConfigError(Exception):
+    """routes.yaml or a worker file is wrong; `problems` is never empty."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(map(str, self.problems)))
+
+
+# Checks one worker file; returns its worker's name (None where the file is too broken to tell) and its problems.
+# Passed in by the composition root: the gateway does not import the runner.
+WorkerCheck = Callable[[Path], tuple[str | None, list[Problem]]]
+
+
+def _line_of(node: yaml.Node | None, path: tuple[Any, ...]) -> int | None:
+    """The line where the value at `path` stands; of the deepest part that exists."""
+    line = None
+    for step in path:
+        if node is None:
+            break
+        line = node.start_mark.line + 1
+        if isinstance(node, yaml.MappingNode):
+            pair = next(((k, v) for k, v in node.value if k.value == str(step)), None)
+            if pair is None:
+                break
+            line, node = pair[0].start_mark.line + 1, pair[1]
+        elif isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+            node = node.value[step]
+            line = node.start_mark.line + 1
+        else:
+            break
+    return line or (node.start_mark.line + 1 if node is not None else None)
+
+
+def _message(error: Any) -> str:
+    where = ".".join(str(part) for part in error["loc"])
+    if error["type"] == "extra_forbidden":
+        return f"{where}: unknown setting; remove it or correct its spelling"
+    if error["type"] == "missing":
+        return f"{where}: is missing"
+    return (
+        f"{where}: {error['msg'].removeprefix('Value error, ')}"
+        if where
+        else error["msg"].removeprefix("Value error, ")
+    )
+
+
+def load_routes(path: Path, check_worker: WorkerCheck) -> Routes:
+    """The routes of `path`, checked as a whole. Raises ConfigError with every problem found, of every file."""
+    file = str(path)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError([Problem(file, None, "does not exist; name another file with --config")]) from None
+    except (OSError, UnicodeDecodeError) as problem:
+        raise ConfigError([Problem(file, None, f"cannot be read: {problem}")]) from None
+    try:
+        tree = yaml.compose(text, Loader=yaml.SafeLoader)
+        values = yaml.safe_load(text)
+    except yaml.MarkedYAMLError as problem:
+        line = problem.problem_mark.line + 1 if problem.problem_mark else None
+        raise ConfigError([Problem(file, line, f"is not valid YAML: {problem.problem}")]) from None
+    problems: list[Problem] = []
+    routes: Routes | None = None
+    try:
+        routes = Routes.model_validate(values if values is not None else {})
+    except ValidationError as invalid:
+        problems += [Problem(file, _line_of(tree, e["loc"]), _message(e)) for e in invalid.errors()]
+    raw = values if isinstance(values, dict) else {}
+    named = [b.get("name") for b in raw.get("backends") or [] if isinstance(b, dict)]
+    all_known = True
+    for position, entry in enumerate(raw.get("workers") or []):
+        worker, found = check_worker(path.parent / str(entry))
+        problems += [
+            p
+            if Path(p.file).exists()
+            else Problem(file, _line_of(tree, ("workers", position)), f"{p.file}: {p.message}")
+            for p in found
+        ]
+        all_known = all_known and worker is not None
+        if worker is not None and worker in named:
+            problems.append(
+                Problem(file, _line_of(tree, ("workers", position)), f"two workers or backends are called {worker!r}")
+            )
+        named.append(worker)
+    if routes is not None and all_known:
+        problems += [
+            Problem(
+                file,
+                _line_of(tree, ("models", position, "worker")),
+                f"model {model.name!r}: no worker or backend is called {model.worker!r}; known: "
+                f"{', '.join(sorted(str(n) for n in named)) or 'none'}",
+            )
+            for position, model in enumerate(routes.models)
+            if model.worker not in named
+        ]
+    if problems:
+        raise ConfigError(problems)
+    assert routes is not None  # noqa: S101 -- without routes there is at least one problem
+    return routes

@@ -1,0 +1,68 @@
+"""The table of endings: what a request is charged, by how it ended and by what is known of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from gateway.core.usage import TokenUsage
+
+__all__ = ["Charge", "Ending", "Evidence", "charge"]
+
+
+class Ending(Enum):
+    """How a request ended; the value is the ledger row's status."""
+
+    COMPLETED = "completed"
+    CLIENT_CLOSED = "client_closed"
+    UPSTREAM_ERROR = "upstream_error"
+    TIMED_OUT = "timed_out"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is known of a request when it ends, best first. Each may be None.
+
+    feed: the engine's own final count from the worker's progress file (computed prompt tokens, not the whole prompt).
+    reported: the last usage the worker reported in its answer.
+    estimate: what the gateway believes from bytes and time alone.
+    reached_worker: False when no worker was asked, or none did any work.
+    """
+
+    feed: TokenUsage | None = None
+    reported: TokenUsage | None = None
+    estimate: TokenUsage | None = None
+    reached_worker: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """Tokens of the ledger row: `input_tokens` is the uncached part of the prompt."""
+
+    input_tokens: int
+    cached_tokens: int
+    output_tokens: int
+    estimated: bool
+
+
+_NOTHING = TokenUsage(0, 0, 0)
+
+
+def charge(ending: Ending, evidence: Evidence) -> Charge:
+    """What is charged (architecture, table of endings).
+
+    A finished answer carries the engine's usage. A cut one is charged from the feed, else from the last usage it
+    reported, else by estimate; only the last is marked `estimated`. A refused request costs nothing.
+    """
+    if ending is Ending.REFUSED or not evidence.reached_worker:
+        known, estimated = _NOTHING, False
+    elif ending is Ending.COMPLETED and evidence.reported is not None:
+        known, estimated = evidence.reported, False
+    elif evidence.feed is not None:
+        known, estimated = evidence.feed, False
+    elif evidence.reported is not None:
+        known, estimated = evidence.reported, False
+    else:
+        known, estimated = evidence.estimate or _NOTHING, True
+    return Charge(known.prompt_tokens - known.cached_tokens, known.cached_tokens, known.output_tokens, estimated)

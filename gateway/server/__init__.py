@@ -1,0 +1,1 @@
+"""The aiohttp shell: routes, error bodies, health."""

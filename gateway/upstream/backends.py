@@ -1,0 +1,104 @@
+"""The backends the gateway knows: their state, what they serve, how many requests they have, and their progress.
+
+One owner: the runner's feed and the prober write through `update_*`; dispatch reads, and counts its own requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from gateway.core.routing import Candidate
+from gateway.core.usage import TokenUsage
+from gateway.upstream.connection import Address, parse_address
+
+__all__ = ["BackendState", "Backends"]
+
+ENDED_KEPT = 20_000  # final counts kept at most; the runner drops them after 60 s
+
+
+@dataclass(slots=True)
+class BackendState:
+    """One addressable model server. `reason` says why it is not ready. The key is the gateway's secret: no repr."""
+
+    name: str
+    address: Address
+    model: str
+    is_ready: bool = False
+    reason: str = "it has not answered yet"
+    max_model_len: int | None = None
+    cards: int = 1
+    has_progress: bool = False
+    api_key: str | None = field(default=None, repr=False)
+    in_flight: int = 0
+
+
+class Backends:
+    """The table of backends and the final counts of the requests that ended."""
+
+    def __init__(self) -> None:
+        self._states: dict[str, BackendState] = {}
+        self._final: dict[str, TokenUsage] = {}
+        self._waiting: dict[str, asyncio.Future[TokenUsage | None]] = {}
+        self._stopped = False
+
+    def __repr__(self) -> str:
+        shown = (f"{s.name}: " + ("ready" if s.is_ready else s.reason) for s in self._states.values())
+        return f"Backends({', '.join(shown)})"
+
+    def get(self, name: str) -> BackendState | None:
+        """The backend of that name."""
+        return self._states.get(name)
+
+    def all(self) -> list[BackendState]:
+        """Every backend, by name."""
+        return [self._states[name] for name in sorted(self._states)]
+
+    def candidates(self, name: str) -> list[Candidate]:
+        """The backends that serve what a model's `worker` names."""
+        state = self._states.get(name)
+        return [Candidate(state.name, state.is_ready, state.in_flight)] if state else []
+
+    def update(self, state: BackendState) -> None:
+        """Puts a backend's newest state in place, keeping the requests in flight."""
+        known = self._states.get(state.name)
+        if known is not None:
+            state.in_flight = known.in_flight
+        self._states[state.name] = state
+
+    def update_progress(self, ended: Iterable[tuple[str, TokenUsage]]) -> None:
+        """Takes over final counts of ended requests, and wakes who waits for one."""
+        for request_id, usage in ended:
+            waiting = self._waiting.pop(request_id, None)
+            if waiting is not None and not waiting.done():
+                waiting.set_result(usage)
+            self._final[request_id] = usage
+        while len(self._final) > ENDED_KEPT:
+            self._final.pop(next(iter(self._final)))
+
+    async def final_usage(self, request_id: str, timeout_s: float) -> TokenUsage | None:
+        """The engine's final count of a request, None where it does not come in time. One caller an id."""
+        if (known := self._final.pop(request_id, None)) is not None:
+            return known
+        if self._stopped:
+            return None
+        waiting = self._waiting.setdefault(request_id, asyncio.get_running_loop().create_future())
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await waiting
+        except TimeoutError:
+            return None
+        finally:
+            self._waiting.pop(request_id, None)
+
+    def stop_waiting(self) -> None:
+        """Answers None to everyone who waits for a final count, now and later: the gateway shuts down."""
+        self._stopped = True
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_result(None)
+
+    def add_address(self, name: str, address: str, model: str, api_key: str | None) -> None:
+        """Adds a backend that is known by its address only."""
+        self._states[name] = BackendState(name, parse_address(address), model, api_key=api_key)

@@ -1,0 +1,1 @@
+"""Where keys, reservations and the ledger live: the `Store` protocol in `base`, one module for each implementation."""
