@@ -11,8 +11,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from aiohttp import web
-from keys.pepper import load_or_make_pepper
-from keys.stores.sqlite import open_sqlite
 
 from gateway.config.model import Routes
 from gateway.dispatch import Dispatcher
@@ -20,6 +18,7 @@ from gateway.server.api import make_api
 from gateway.telemetry.metrics import Metrics
 from gateway.upstream.backends import Backends
 from gateway.upstream.runner_feed import follow_runner, probe_address
+from keys.state import open_state
 
 __all__ = ["ListenError", "gateway", "serve_until_stopped"]
 
@@ -40,11 +39,9 @@ async def gateway(routes: Routes, state: Path) -> AsyncIterator[Dispatcher]:
 
     Raises ListenError; errors of keys.errors where the state folder cannot be used.
     """
-    state.mkdir(parents=True, exist_ok=True, mode=0o700)
-    pepper = load_or_make_pepper(state / "pepper")
-    store = await open_sqlite(state / "dcugate.db")
-    backends = Backends()
-    dispatcher = Dispatcher(routes, store, pepper, backends, Metrics(), _wall_ms, time.monotonic)
+    kept = await open_state(state)
+    store, backends = kept.store, Backends()
+    dispatcher = Dispatcher(routes, store, kept.pepper, backends, Metrics(), _wall_ms, time.monotonic)
     tasks = [asyncio.create_task(dispatcher.renew_leases())]
     if routes.workers:
         tasks.append(asyncio.create_task(follow_runner(state / "runner.sock", backends)))

@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from keys.cli import keys_app, usage_command
-from keys.language import choose
 
 from gateway.config.load import ConfigError, Problem, load_routes
 from gateway.config.model import Routes
+from keys.cli import keys_app, usage_command
+from keys.explain import explain
+from keys.language import choose
+from keys.state import default_state_dir, open_state
 
 __all__ = ["app", "main"]
 
@@ -25,18 +27,18 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help=choose(
         "API gateway for language models on Hygon Z100 cards: keys, quota, exact usage, and its vLLM workers.",
-        "海光 Z100 大模型 API 网关:密钥、额度、精确用量,以及后端的 vLLM 工作进程。",
+        "海光 Z100 大模型 API 网关：密钥、额度、精确用量，以及后端的 vLLM 工作进程。",
     ),
 )
 config_app = typer.Typer(no_args_is_help=True, help=choose("Look at the configuration.", "查看配置。"))
-app.add_typer(keys_app(), name="keys", help=choose("Keys, one per purpose.", "密钥,一个用途一个。"))
+app.add_typer(keys_app(), name="keys", help=choose("Keys, one per purpose.", "密钥，一个用途一个。"))
 app.add_typer(config_app, name="config")
 app.command("usage", help=choose("What was used, from the ledger.", "用量(取自账本)。"))(usage_command)
 
 ConfigOption = Annotated[Path, typer.Option("--config", help=choose("The routes file.", "路由配置文件。"))]
 StateOption = Annotated[
     Path | None,
-    typer.Option("--state", envvar="DCUGATE_STATE", help=choose("Where state is kept.", "状态目录。")),
+    typer.Option("--state", metavar="DIR", show_default=False, help=choose("Where state is kept.", "状态目录。")),
 ]
 DEFAULT_CONFIG = Path("routes.yaml")
 
@@ -44,10 +46,6 @@ DEFAULT_CONFIG = Path("routes.yaml")
 def _fail(message: str) -> typer.Exit:
     typer.echo(f"dcugate: {message}", err=True)
     return typer.Exit(2)
-
-
-def _state(state: Path | None) -> Path:
-    return state if state is not None else Path.home() / ".local" / "state" / "dcugate"
 
 
 def _check_worker(path: Path) -> tuple[str | None, list[Problem]]:
@@ -76,11 +74,11 @@ def _load(config: Path) -> Routes:
 def _run(main: Coroutine[Any, Any, None]) -> None:
     """Runs the service. A stop by signal is a clean end; a start that failed tells why."""
     import uvloop
-    from keys.errors import KeysError
 
     from gateway.app import ListenError
     from gateway.telemetry.logs import set_up_logs
     from gateway.up import StartError
+    from keys.errors import KeysError
 
     set_up_logs(os.environ.get("DCUGATE_LOG_LEVEL", "INFO"))
     try:
@@ -88,7 +86,9 @@ def _run(main: Coroutine[Any, Any, None]) -> None:
             runner.run(main)
     except (asyncio.CancelledError, KeyboardInterrupt):
         return
-    except (ListenError, StartError, KeysError, OSError) as problem:
+    except KeysError as problem:
+        raise _fail(explain(problem)) from None
+    except (ListenError, StartError, OSError) as problem:
         raise _fail(str(problem)) from None
 
 
@@ -97,19 +97,17 @@ def _first_keys(state: Path) -> dict[str, str]:
     import time
 
     from keys.admin import create_key
-    from keys.pepper import load_or_make_pepper
-    from keys.stores.sqlite import open_sqlite
 
     async def create() -> dict[str, str]:
-        store = await open_sqlite(state / "dcugate.db")
+        kept = await open_state(state)
+        store = kept.store
         try:
             if await store.list_keys():
                 return {}
-            pepper, now_ms = load_or_make_pepper(state / "pepper"), time.time_ns() // 1_000_000
-            made = {}
+            now_ms, made = time.time_ns() // 1_000_000, {}
             for purpose in ("chat", "agent"):
                 _, secret = await create_key(
-                    store, pepper, name=f"first-{purpose}", purpose=purpose, limit_tokens=None, now_ms=now_ms
+                    store, kept.pepper, name=f"first-{purpose}", purpose=purpose, limit_tokens=None, now_ms=now_ms
                 )
                 made[purpose] = secret.reveal()
             return made
@@ -122,13 +120,13 @@ def _first_keys(state: Path) -> dict[str, str]:
 @app.command(help=choose("Launch the workers and serve.", "启动工作进程并提供服务。"))
 def up(config: ConfigOption = DEFAULT_CONFIG, state: StateOption = None) -> None:
     """The main job: model, runner, worker, gateway."""
-    from keys.errors import KeysError
     from rich.console import Console
 
     from gateway.app import ListenError
     from gateway.up import check_listeners, greeting, run_up
+    from keys.errors import KeysError
 
-    routes, folder = _load(config), _state(state)
+    routes, folder = _load(config), state or default_state_dir()
     worker_files = [config.parent / path for path in routes.workers]
     console = Console(stderr=True)
     try:
@@ -136,7 +134,9 @@ def up(config: ConfigOption = DEFAULT_CONFIG, state: StateOption = None) -> None
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         secrets = _first_keys(folder)
         _ensure_models(worker_files)
-    except (ListenError, KeysError, OSError) as problem:
+    except KeysError as problem:
+        raise _fail(explain(problem)) from None
+    except (ListenError, OSError) as problem:
         raise _fail(str(problem)) from None
     status = console.status(choose("starting the worker", "正在启动工作进程"))
     told = [""]
@@ -160,8 +160,9 @@ def up(config: ConfigOption = DEFAULT_CONFIG, state: StateOption = None) -> None
 
 def _ensure_models(worker_files: list[Path]) -> None:
     """Makes the demo model where a worker file asks for it and it is not in the cache yet."""
-    from backend_runner.core.command import load_worker_config
     from backend_runner.demo_model import DemoModelError, ensure_demo_model
+
+    from backend_runner.core.command import load_worker_config
 
     if any(load_worker_config(p.read_text(encoding="utf-8"), str(p)).uses_demo_model for p in worker_files):
         try:
@@ -181,7 +182,7 @@ def serve(config: ConfigOption = DEFAULT_CONFIG, state: StateOption = None) -> N
         typer.echo(choose("dcugate listens on ", "dcugate 正在监听 ") + ", ".join(x.address for x in routes.listen))
         sys.stdout.flush()
 
-    _run(serve_until_stopped(routes, _state(state), on_ready))
+    _run(serve_until_stopped(routes, state or default_state_dir(), on_ready))
 
 
 @app.command(help=choose("One worker alone, under the runner.", "只运行一个工作进程。"))
@@ -191,7 +192,7 @@ def worker(config: Annotated[Path, typer.Argument()], state: StateOption = None)
     if name is None:
         raise _fail("\ndcugate: ".join(map(str, problems)))
     _ensure_models([config])
-    folder = _state(state)
+    folder = state or default_state_dir()
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     os.execv(  # noqa: S606 -- no shell is wanted
         sys.executable,
@@ -229,7 +230,7 @@ def config_check(
     if as_json:
         typer.echo(json.dumps({"ok": True, "models": [m.name for m in routes.models]}))
     else:
-        typer.echo(choose(f"{config} is right; models: {models}", f"{config} 没有问题;模型:{models}"))
+        typer.echo(choose(f"{config} is right; models: {models}", f"{config} 没有问题；模型：{models}"))
 
 
 def main() -> None:

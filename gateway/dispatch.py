@@ -12,11 +12,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from keys.admin import authenticate
-from keys.errors import KeysError, QuotaExceeded, UnknownKey
-from keys.model import Key, LedgerRow
-from keys.stores.base import Store
-
 from gateway.config.model import Deadlines, Model, Routes
 from gateway.core.chat import ChatRequest, parse_chat, worker_body
 from gateway.core.device_time import device_ms_without_profile
@@ -38,6 +33,10 @@ from gateway.relay import Relay, StreamRelay, relay_plain
 from gateway.telemetry.metrics import Metrics
 from gateway.upstream.backends import Backends, BackendState
 from gateway.upstream.connection import Exchange, UpstreamError, UpstreamUnreachable, open_exchange
+from keys.admin import authenticate
+from keys.errors import KeysError, QuotaExceeded, UnknownKey
+from keys.model import Key, LedgerRow
+from keys.stores.base import Store
 
 __all__ = ["Dispatcher", "Incoming", "Sink"]
 
@@ -107,7 +106,7 @@ class Dispatcher:
         self.backends = backends
         self.metrics = metrics
         self.store = store
-        self._pepper = pepper
+        self.pepper = pepper
         self._wall_ms = wall_ms
         self._monotonic = monotonic
         self._running: set[str] = set()
@@ -143,7 +142,7 @@ class Dispatcher:
         try:
             if incoming.presented_key is None:
                 raise UnknownKey
-            return await authenticate(self.store, self._pepper, incoming.presented_key)
+            return await authenticate(self.store, self.pepper, incoming.presented_key)
         except UnknownKey:
             self.metrics.unauthorized.inc()
             raise InvalidKey(
@@ -175,10 +174,9 @@ class Dispatcher:
     async def _attempts(self, record: Record, model: Model, body: bytes, sink: Sink) -> tuple[int, Ending]:
         tried: list[str] = []
         while True:
-            name = choose(self.backends.candidates(model.worker), tried)
+            name = choose(self.backends.candidates(model.workers), tried)
             if name is None:
-                state = self.backends.get(model.worker)
-                reason = state.reason if state else f"worker {model.worker} is not known yet"
+                reason = self.backends.why_not_ready(model.workers)
                 raise WorkerUnavailable(f"No worker of {model.name!r} is ready: {reason}.", retry_after_s=10)
             tried.append(name)
             backend = record.backend = self.backends.get(name)
@@ -191,7 +189,7 @@ class Dispatcher:
                 log.warning("%s: worker %s: %s", record.incoming.request_id, name, problem)
                 # After the first body byte nothing is repeated; before it, another worker may take over.
                 if may_retry(len(tried), worker_known_dead=True, body_byte_seen=problem.body_byte_seen) and choose(
-                    self.backends.candidates(model.worker), tried
+                    self.backends.candidates(model.workers), tried
                 ):
                     continue
                 if isinstance(problem, UpstreamUnreachable):

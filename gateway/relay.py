@@ -129,7 +129,7 @@ async def relay_plain(relay: Relay, exchange: Exchange, timeout_s: float, names:
     which would be about our key, not the client's.
     """
     async with asyncio.timeout(timeout_s):
-        pieces = []
+        pieces: list[bytes] = []
         while piece := await exchange.next_piece(timeout_s):
             if not pieces:
                 relay.on_first_byte()

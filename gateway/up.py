@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-from keys.language import choose
 
 from gateway.app import ListenError, serve_until_stopped
 from gateway.config.model import Listener, Routes
 from gateway.dispatch import Dispatcher
+from keys.language import choose
 
 __all__ = ["StartError", "check_listeners", "run_up"]
 
@@ -46,7 +46,7 @@ def check_listeners(listeners: tuple[Listener, ...]) -> None:
                 choose(
                     f"cannot listen on {listener.address}: {why}; end the program that uses it or change `listen` "
                     "in routes.yaml",
-                    f"无法监听 {listener.address}:{why};请结束占用它的程序,或修改 routes.yaml 的 `listen`",
+                    f"无法监听 {listener.address}:{why};请结束占用它的程序，或修改 routes.yaml 的 `listen`",
                 )
             ) from None
 
@@ -81,7 +81,7 @@ async def _until_ready(
     while True:
         if runner.returncode is not None:
             raise StartError(
-                choose(f"the runner ended with status {runner.returncode}:", f"运行器退出,状态 {runner.returncode}:")
+                choose(f"the runner ended with status {runner.returncode}:", f"运行器退出，状态 {runner.returncode}:")
                 + "\n"
                 + _last_lines(str(log_path))
             )
@@ -91,10 +91,10 @@ async def _until_ready(
                 raise StartError(
                     choose(
                         f"worker {worker['name']} did not start: {worker.get('reason') or worker['state']}",
-                        f"工作进程 {worker['name']} 启动失败:{worker.get('reason') or worker['state']}",
+                        f"工作进程 {worker['name']} 启动失败：{worker.get('reason') or worker['state']}",
                     )
                     + f"\n{_last_lines(worker.get('log_path'))}"
-                    + choose(f"the whole log: {worker.get('log_path')}", f"完整日志:{worker.get('log_path')}")
+                    + choose(f"the whole log: {worker.get('log_path')}", f"完整日志：{worker.get('log_path')}")
                 )
         if workers and all(worker["state"] == "ready" for worker in workers):
             return
@@ -159,12 +159,12 @@ def greeting(base_url: str, model: str, keys: dict[str, str]) -> str:
     lines = [choose("dcugate is ready", "dcugate 已就绪"), "", f"  {choose('base URL', '接口地址')}   {base_url}/v1"]
     lines += [f"  {purpose:<5} key  {text}" for purpose, text in keys.items()]
     if keys:
-        lines.append(choose("  (shown once: keep them)", "  (仅显示一次,请保存)"))
+        lines.append(choose("  (shown once: keep them)", "  (仅显示一次，请保存)"))
     else:
         lines.append(
             choose(
                 "  keys: `dcugate keys create --purpose chat --name NAME`",
-                "  新建密钥:`dcugate keys create --purpose chat --name NAME`",
+                "  新建密钥：`dcugate keys create --purpose chat --name NAME`",
             )
         )
     python = (
@@ -179,6 +179,6 @@ def greeting(base_url: str, model: str, keys: dict[str, str]) -> str:
         "",
         f'python3 -c "{python}"',
         "",
-        choose("Ctrl-C drains and ends everything.", "按 Ctrl-C 会先处理完进行中的请求,再全部退出。"),
+        choose("Ctrl-C drains and ends everything.", "按 Ctrl-C 会先处理完进行中的请求，再全部退出。"),
     ]
     return "\n".join(lines)

@@ -18,7 +18,6 @@ from gateway.config.model import Routes
 from gateway.dispatch import Dispatcher
 from keys.admin import create_key
 from keys.model import Key, LedgerRow
-from keys.pepper import load_or_make_pepper
 from tests.fakes.fake_vllm import FakeVllm, fake_vllm
 
 # Start-up and shut-down read the disk before and after traffic; a blocked loop while requests run fails the test.
@@ -76,8 +75,14 @@ def routes_of(unused_tcp_port: int) -> object:
         return Routes.model_validate(
             {
                 "listen": [{"address": f"127.0.0.1:{unused_tcp_port}"}],
-                "backends": [{"name": "b", "address": f"unix:{socket}", "model": "served"}],
-                "models": [{"name": "public", "aliases": ["other"], "worker": "b", "default_output_tokens": 64}],
+                "backends": [
+                    {"name": "b", "address": f"unix:{socket}", "model": "served"},
+                    {"name": "gone", "address": f"unix:{socket}.gone", "model": "served"},
+                ],
+                "models": [
+                    {"name": "public", "aliases": ["other"], "workers": ["b"], "default_output_tokens": 64},
+                    {"name": "two", "workers": ["b", "gone"]},
+                ],
                 "deadlines": {"drain_s": 5} | deadlines,
                 "limits": {"body_bytes": 65536},
             }
@@ -98,7 +103,7 @@ async def service(tmp_path: Path, routes_of: object, request: pytest.FixtureRequ
             state.is_ready = True
             key, secret = await create_key(
                 dispatcher.store,
-                load_or_make_pepper(tmp_path / "pepper"),
+                dispatcher.pepper,
                 name="test",
                 purpose="chat",
                 limit_tokens=None,

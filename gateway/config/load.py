@@ -98,29 +98,30 @@ def load_routes(path: Path, check_worker: WorkerCheck) -> Routes:
     named = [b.get("name") for b in raw.get("backends") or [] if isinstance(b, dict)]
     all_known = True
     for position, entry in enumerate(raw.get("workers") or []):
-        worker, found = check_worker(path.parent / str(entry))
+        name, found = check_worker(path.parent / str(entry))
         problems += [
             p
             if Path(p.file).exists()
             else Problem(file, _line_of(tree, ("workers", position)), f"{p.file}: {p.message}")
             for p in found
         ]
-        all_known = all_known and worker is not None
-        if worker is not None and worker in named:
+        all_known = all_known and name is not None
+        if name is not None and name in named:
             problems.append(
-                Problem(file, _line_of(tree, ("workers", position)), f"two workers or backends are called {worker!r}")
+                Problem(file, _line_of(tree, ("workers", position)), f"two workers or backends are called {name!r}")
             )
-        named.append(worker)
+        named.append(name)
     if routes is not None and all_known:
         problems += [
             Problem(
                 file,
-                _line_of(tree, ("models", position, "worker")),
-                f"model {model.name!r}: no worker or backend is called {model.worker!r}; known: "
+                _line_of(tree, ("models", position, "workers", place)),
+                f"model {model.name!r}: no worker or backend is called {worker!r}; known: "
                 f"{', '.join(sorted(str(n) for n in named)) or 'none'}",
             )
             for position, model in enumerate(routes.models)
-            if model.worker not in named
+            for place, worker in enumerate(model.workers)
+            if worker not in named
         ]
     if problems:
         raise ConfigError(problems)

@@ -57,11 +57,11 @@ class Backend(_Strict):
 
 
 class Model(_Strict):
-    """A public model name, its aliases, and where it is served: a worker's or a backend's name."""
+    """A public model name, its aliases, and who serves it: names of workers or backends."""
 
     name: Name
     aliases: tuple[Name, ...] = ()
-    worker: Name
+    workers: tuple[Name, ...]
     default_output_tokens: Annotated[int, Field(ge=1)] = 1024
 
 
@@ -95,6 +95,8 @@ class Routes(_Strict):
     def _names_are_unique(self) -> Routes:
         if not self.models:
             raise ValueError("models: name at least one model")
+        if idle := [model.name for model in self.models if not model.workers]:
+            raise ValueError(f"models: {', '.join(idle)}: name at least one worker or backend under `workers`")
         seen: set[str] = set()
         for model in self.models:
             for name in (model.name, *model.aliases):

@@ -9,13 +9,13 @@ from collections.abc import Awaitable, Callable
 
 import orjson
 from aiohttp import web
-from keys.errors import KeysError
 
 from gateway.config.model import Routes
 from gateway.core.errors import BodyTooLarge, GatewayError, UnknownPath, WorkerUnavailable, error_body
 from gateway.core.headers import new_request_id, presented_key
 from gateway.dispatch import Dispatcher, Incoming
 from gateway.server.sink import ResponseSink
+from keys.errors import KeysError
 
 __all__ = ["make_api"]
 
@@ -45,9 +45,9 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     except web.HTTPRequestEntityTooLarge as problem:
         return _answer(BodyTooLarge(f"The request body is larger than the limit: {problem.text}."), request_id)
     except web.HTTPException as problem:
-        error = UnknownPath(f"{request.method} {request.path} is not served here ({problem.reason}).")
-        error.status = problem.status
-        return _answer(error, request_id)
+        unknown = UnknownPath(f"{request.method} {request.path} is not served here ({problem.reason}).")
+        unknown.status = problem.status
+        return _answer(unknown, request_id)
     except (asyncio.CancelledError, ConnectionError):
         raise  # the client left; dispatch has taken care of it
     except Exception:
@@ -77,8 +77,8 @@ class _Api:
         await self._dispatcher.authenticate(self._incoming(request, b""))
         data = []
         for model in self._routes.models:
-            state = self._dispatcher.backends.get(model.worker)
-            length = state.max_model_len if state else None
+            states = [s for n in model.workers if (s := self._dispatcher.backends.get(n))]
+            length = min((s.max_model_len for s in states if s.max_model_len), default=None)
             data += [
                 {"id": name, "object": "model", "created": 0, "owned_by": "dcugate", "max_model_len": length}
                 for name in (model.name, *model.aliases)
@@ -93,10 +93,10 @@ class _Api:
             return f"the store of keys and quota does not answer: {problem}"
         reasons = []
         for model in self._routes.models:
-            state = self._dispatcher.backends.get(model.worker)
-            if state is not None and state.is_ready:
+            reason = self._dispatcher.backends.why_not_ready(model.workers)
+            if reason is None:
                 return None
-            reasons.append(f"{model.name}: {state.reason if state else 'its worker is not known yet'}")
+            reasons.append(f"{model.name}: {reason}")
         return "; ".join(reasons)
 
     async def live(self, request: web.Request) -> web.StreamResponse:

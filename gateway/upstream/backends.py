@@ -55,10 +55,17 @@ class Backends:
         """Every backend, by name."""
         return [self._states[name] for name in sorted(self._states)]
 
-    def candidates(self, name: str) -> list[Candidate]:
-        """The backends that serve what a model's `worker` names."""
-        state = self._states.get(name)
-        return [Candidate(state.name, state.is_ready, state.in_flight)] if state else []
+    def candidates(self, names: Iterable[str]) -> list[Candidate]:
+        """Those of the named backends that are known."""
+        known = (self._states[name] for name in names if name in self._states)
+        return [Candidate(state.name, state.is_ready, state.in_flight) for state in known]
+
+    def why_not_ready(self, names: Iterable[str]) -> str | None:
+        """Why none of the named backends is ready; None where one is."""
+        states = {name: self._states.get(name) for name in names}
+        if any(state is not None and state.is_ready for state in states.values()):
+            return None
+        return "; ".join(f"{name}: {state.reason if state else 'not known yet'}" for name, state in states.items())
 
     def update(self, state: BackendState) -> None:
         """Puts a backend's newest state in place, keeping the requests in flight."""

@@ -26,7 +26,11 @@ def chunk(position: int, usage: bool, **extra: Any) -> bytes:
         "choices": [{"index": 0, "delta": {"content": f"字{position}😀"}, "finish_reason": None}],
     }
     if usage:
-        body["usage"] = {"prompt_tokens": PROMPT_TOKENS, "completion_tokens": position, "completion_tokens_details": None}
+        body["usage"] = {
+            "prompt_tokens": PROMPT_TOKENS,
+            "completion_tokens": position,
+            "completion_tokens_details": None,
+        }
     return b"data: " + orjson.dumps(body | extra) + b"\n\n"
 
 
@@ -42,7 +46,9 @@ class FakeVllm:
         try:
             head = await reader.readuntil(b"\r\n\r\n")
             self.heads.append(head)
-            length = next(int(x.split(b":")[1]) for x in head.lower().split(b"\r\n") if x.startswith(b"content-length:"))
+            length = next(
+                int(x.split(b":")[1]) for x in head.lower().split(b"\r\n") if x.startswith(b"content-length:")
+            )
             raw = await reader.readexactly(length)
             if head.startswith(b"GET /health"):
                 writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
@@ -63,7 +69,9 @@ class FakeVllm:
             writer.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
 
         if word == "status":
-            self._whole(writer, count, {"error": {"message": "told by the worker", "type": "BadRequestError", "code": count}})
+            self._whole(
+                writer, count, {"error": {"message": "told by the worker", "type": "BadRequestError", "code": count}}
+            )
             return
         if word == "plain":
             usage = {
@@ -105,7 +113,8 @@ class FakeVllm:
     def _whole(self, writer: asyncio.StreamWriter, status: int, body: dict[str, Any]) -> None:
         raw = orjson.dumps(body)
         writer.write(
-            f"HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: {len(raw)}\r\n\r\n".encode() + raw
+            f"HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: {len(raw)}\r\n\r\n".encode()
+            + raw
         )
 
 

@@ -36,11 +36,13 @@ async def test_a_running_stream_ends_before_the_gateway_does(service: Service) -
     assert (await service.rows())[0].status == "completed"
 
 
-async def test_the_gateway_alone_is_small_starts_fast_and_imports_no_torch(tmp_path: Path, unused_tcp_port: int) -> None:
+async def test_the_gateway_alone_is_small_starts_fast_and_imports_no_torch(
+    tmp_path: Path, unused_tcp_port: int
+) -> None:
     """Ready in under 1 s and under 80 MB resident; three tries, since a busy machine may delay any one."""
     (tmp_path / "routes.yaml").write_text(
         f"listen:\n  - address: 127.0.0.1:{unused_tcp_port}\n"
-        "backends:\n  - {name: b, address: 'http://127.0.0.1:9', model: m}\nmodels:\n  - {name: m, worker: b}\n"
+        "backends:\n  - {name: b, address: 'http://127.0.0.1:9', model: m}\nmodels:\n  - {name: m, workers: [b]}\n"
     )
     seconds, resident = [], 0
     for _ in range(3):

@@ -25,7 +25,9 @@ async def the_row(service: Service) -> LedgerRow:
 
 
 @pytest.mark.parametrize("base", ["/v1", "/api/v1"])
-async def test_a_plain_answer_comes_back_with_the_public_name_and_is_charged_exactly(service: Service, base: str) -> None:
+async def test_a_plain_answer_comes_back_with_the_public_name_and_is_charged_exactly(
+    service: Service, base: str
+) -> None:
     async with service.http.post(
         f"{service.base}{base}/chat/completions", json=service.ask("plain"), headers=service.auth
     ) as answer:
@@ -198,12 +200,33 @@ async def test_no_worker_ready_is_a_503_that_says_why(service: Service) -> None:
         assert "it is loading" in (await answer.json())["error"]["message"]
 
 
+async def test_a_request_moves_once_to_another_worker_when_the_first_is_dead(service: Service) -> None:
+    gone, alive = service.dispatcher.backends.get("gone"), service.dispatcher.backends.get("b")
+    assert gone is not None
+    assert alive is not None
+    gone.is_ready = True
+    alive.in_flight = 1  # so that the dead one is tried first
+    async with service.http.post(
+        f"{service.base}/v1/chat/completions", json=service.ask("plain", model="two"), headers=service.auth
+    ) as answer:
+        assert answer.status == 200
+    row = await the_row(service)
+    assert (row.worker, row.status) == ("b", "completed")
+    alive.is_ready, gone.is_ready = False, True
+    async with service.http.post(
+        f"{service.base}/v1/chat/completions", json=service.ask("plain", model="two"), headers=service.auth
+    ) as answer:
+        assert answer.status == 503
+        assert "cannot be reached" in (await answer.json())["error"]["message"]
+    assert (await service.rows())[0].input_tokens == 0
+
+
 async def test_the_quota_refuses_and_is_given_back(service: Service) -> None:
     from keys.admin import create_key
 
     _, secret = await create_key(
         service.dispatcher.store,
-        service.dispatcher._pepper,
+        service.dispatcher.pepper,
         name="small",
         purpose="agent",
         limit_tokens=200,
@@ -215,7 +238,12 @@ async def test_the_quota_refuses_and_is_given_back(service: Service) -> None:
     ) as answer:
         assert answer.status == 429
         assert (await answer.json())["error"]["type"] == "insufficient_quota"
-    for expected in (200, 200, 200, 429):  # 43 tokens each: a fourth reservation of about 116 does not fit into 200 - 129
+    for expected in (
+        200,
+        200,
+        200,
+        429,
+    ):  # 43 tokens each: a fourth reservation of about 116 does not fit into 200 - 129
         async with service.http.post(
             f"{service.base}/v1/chat/completions", json=service.ask("plain", max_tokens=64), headers=auth
         ) as answer:
@@ -226,7 +254,9 @@ async def test_sixty_at_once_each_have_one_row_and_nothing_stays_in_flight(servi
     async def one(position: int) -> None:
         text = ("plain", "stream 3", "die 2", "status 400")[position % 4]
         async with service.http.post(
-            f"{service.base}/v1/chat/completions", json=service.ask(text, stream=position % 2 == 1), headers=service.auth
+            f"{service.base}/v1/chat/completions",
+            json=service.ask(text, stream=position % 2 == 1),
+            headers=service.auth,
         ) as answer:
             await answer.read()
 

@@ -25,7 +25,7 @@ def test_every_problem_is_told_at_once_with_its_line(tmp_path: Path) -> None:
     found = problems(
         tmp_path,
         "listen:\n  - address: nowhere\nworkers:\n  - workers/absent.toml\n"
-        "models:\n  - name: a\n    worker: x\n    colour: red\n  - name: a b\n    worker: x\ndeadlines:\n  connect_s: -1\n",
+        "models:\n  - name: a\n    workers: [x]\n    colour: red\n  - name: a b\n    workers: [x]\ndeadlines:\n  connect_s: -1\n",
     )
     lines = {p.split(":")[1] for p in found}
     assert lines == {"2", "4", "8", "9", "12"}
@@ -35,7 +35,7 @@ def test_every_problem_is_told_at_once_with_its_line(tmp_path: Path) -> None:
 
 def test_a_model_without_a_worker_is_told(tmp_path: Path) -> None:
     (tmp_path / "w.toml").touch()
-    found = problems(tmp_path, "workers: [w.toml]\nmodels:\n  - name: a\n    worker: x\n")
+    found = problems(tmp_path, "workers: [w.toml]\nmodels:\n  - name: a\n    workers: [x]\n")
     assert found == ["routes.yaml:4: model 'a': no worker or backend is called 'x'; known: w"]
 
 
@@ -46,7 +46,7 @@ def test_a_model_without_a_worker_is_told(tmp_path: Path) -> None:
         ("a: b: c", "not valid YAML"),
         ("", "models: is missing"),
         ("- 1", "dictionary"),
-        ("models:\n  - {name: a, worker: x}\n  - {name: b, aliases: [a], worker: x}\n", "given twice"),
+        ("models:\n  - {name: a, workers: [x]}\n  - {name: b, aliases: [a], workers: [x]}\n", "given twice"),
     ],
 )
 def test_a_broken_file_is_one_clear_line(tmp_path: Path, text: str, word: str) -> None:
@@ -63,5 +63,5 @@ def test_a_missing_or_unreadable_file_is_told(tmp_path: Path) -> None:
 
 def test_two_workers_of_one_name_are_refused(tmp_path: Path) -> None:
     (tmp_path / "w.toml").touch()
-    found = problems(tmp_path, "workers: [w.toml, w.toml]\nmodels:\n  - name: a\n    worker: w\n")
+    found = problems(tmp_path, "workers: [w.toml, w.toml]\nmodels:\n  - name: a\n    workers: [w]\n")
     assert found == ["routes.yaml:1: two workers or backends are called 'w'"]

@@ -5,7 +5,7 @@ from pydantic import ValidationError
 
 from gateway.config.model import Backend, Listener, Routes
 
-MODELS = [{"name": "a", "aliases": ["b"], "worker": "w"}]
+MODELS = [{"name": "a", "aliases": ["b"], "workers": ["w"]}]
 
 
 def test_a_model_is_found_by_name_and_alias() -> None:

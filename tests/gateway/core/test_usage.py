@@ -16,7 +16,10 @@ from gateway.core.usage import TokenUsage, openai_usage
             TokenUsage(414, 384, 5),
         ),
         ({"prompt_tokens": 3, "completion_tokens": 0, "prompt_tokens_details": None}, TokenUsage(3, 0, 0)),
-        ({"prompt_tokens": 3, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 9}}, TokenUsage(3, 3, 1)),
+        (
+            {"prompt_tokens": 3, "completion_tokens": 1, "prompt_tokens_details": {"cached_tokens": 9}},
+            TokenUsage(3, 3, 1),
+        ),
         ({"prompt_tokens": -4, "completion_tokens": "many"}, TokenUsage(0, 0, 0)),
         (None, None),
         ({}, None),

@@ -18,7 +18,7 @@ async def test_without_a_valid_key_it_is_401_without_a_row(
 
 async def test_models_are_listed_with_their_aliases(service: Service) -> None:
     async with service.http.get(f"{service.base}/v1/models", headers={"x-api-key": service.secret}) as answer:
-        assert [m["id"] for m in (await answer.json())["data"]] == ["public", "other"]
+        assert [m["id"] for m in (await answer.json())["data"]] == ["public", "other", "two"]
 
 
 async def test_health_says_whether_a_chat_would_succeed(service: Service) -> None:
@@ -36,7 +36,8 @@ async def test_health_says_whether_a_chat_would_succeed(service: Service) -> Non
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "status"), [("GET", "/v1/nothing", 404), ("GET", "/v1/chat/completions", 405), ("POST", "/", 404)]
+    ("method", "path", "status"),
+    [("GET", "/v1/nothing", 404), ("GET", "/v1/chat/completions", 405), ("POST", "/", 404)],
 )
 async def test_unknown_paths_are_errors_in_openais_shape(service: Service, method: str, path: str, status: int) -> None:
     async with service.http.request(method, service.base + path, headers=service.auth) as answer:

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from aiohttp.test_utils import make_mocked_request
 from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
 
 from gateway.server.sink import ResponseSink
 

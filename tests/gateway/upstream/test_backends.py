@@ -40,7 +40,7 @@ def test_a_new_state_keeps_the_requests_in_flight_and_shows_no_key() -> None:
     state = BackendState("w", parse_address("unix:/w"), "m", api_key="sk-internal", in_flight=2)
     backends.update(state)
     backends.update(BackendState("w", parse_address("unix:/w"), "m", is_ready=True))
-    assert backends.candidates("w")[0].in_flight == 2
-    assert backends.candidates("x") == []
+    assert backends.candidates(["w", "unknown"])[0].in_flight == 2
+    assert backends.candidates(["x"]) == []
     assert "sk-internal" not in repr(state)
     assert "w: ready" in repr(backends)

@@ -32,7 +32,9 @@ WORKERS = {
 
 def progress(**counts: int | bool) -> bytes:
     one = {"computed_tokens": 0, "prompt_tokens": 90, "cached_tokens": 0, "output_tokens": 0, "ended": True} | counts
-    return b"event: progress\ndata: " + json.dumps({"worker": "w", "steps": 1, "requests": {"r": one}}).encode() + b"\n\n"
+    return (
+        b"event: progress\ndata: " + json.dumps({"worker": "w", "steps": 1, "requests": {"r": one}}).encode() + b"\n\n"
+    )
 
 
 def workers(state: str = "ready") -> bytes:
