@@ -14,7 +14,7 @@ import typer
 
 from gateway.config.load import ConfigError, Problem, load_routes
 from gateway.config.model import Routes
-from keys.cli import keys_app, usage_command
+from keys.cli import keys_app, usage_command, usage_help
 from keys.explain import explain
 from keys.language import choose
 from keys.state import default_state_dir, open_state
@@ -33,7 +33,7 @@ app = typer.Typer(
 config_app = typer.Typer(no_args_is_help=True, help=choose("Look at the configuration.", "查看配置。"))
 app.add_typer(keys_app(), name="keys", help=choose("Keys, one per purpose.", "密钥，一个用途一个。"))
 app.add_typer(config_app, name="config")
-app.command("usage", help=choose("What was used, from the ledger.", "用量(取自账本)。"))(usage_command)
+app.command("usage", help=usage_help())(usage_command)
 
 ConfigOption = Annotated[Path, typer.Option("--config", help=choose("The routes file.", "路由配置文件。"))]
 StateOption = Annotated[
@@ -50,7 +50,7 @@ def _fail(message: str) -> typer.Exit:
 
 def _check_worker(path: Path) -> tuple[str | None, list[Problem]]:
     """The runner's own check of a worker file, in the gateway's terms."""
-    from backend_runner.core.command import ConfigProblems, load_worker_config
+    from backend_runner.core.worker_config import ConfigProblems, load_worker_config
 
     try:
         worker = load_worker_config(path.read_text(encoding="utf-8"), str(path))
@@ -158,17 +158,42 @@ def up(config: ConfigOption = DEFAULT_CONFIG, state: StateOption = None) -> None
         _run(run_up(routes, worker_files, folder, say, on_ready))
 
 
+def _make_demo_model() -> Path:
+    """The demo model's folder; made now, with a progress bar, where it is not in the cache yet."""
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
+
+    from backend_runner.demo_model import DemoModelError, Step, make_demo_model
+    from backend_runner.launchers.base import LaunchFailed
+    from backend_runner.launchers.environment import find_python
+
+    names = {
+        "download": choose("demo model: downloading (93 MB)", "演示模型：下载（93 MB）"),
+        "check": choose("demo model: checking", "演示模型：校验"),
+        "convert": choose("demo model: converting", "演示模型：转换"),
+    }
+    tasks: dict[str, TaskID] = {}
+    try:
+        with Progress(console=Console(stderr=True)) as progress:
+
+            def report(step: Step) -> None:
+                if step.name not in tasks:
+                    tasks[step.name] = progress.add_task(names[step.name], total=step.total)
+                progress.update(tasks[step.name], completed=step.done, total=step.total)
+
+            return make_demo_model(find_python(None, os.environ, Path.cwd()), os.environ, report)
+    except (DemoModelError, LaunchFailed) as problem:
+        raise _fail(str(problem)) from None
+
+
 def _ensure_models(worker_files: list[Path]) -> None:
-    """Makes the demo model where a worker file asks for it and it is not in the cache yet."""
-    from backend_runner.demo_model import DemoModelError, ensure_demo_model
+    """Makes the demo model where a worker file asks for it."""
+    from backend_runner.core.worker_config import load_worker_config
+    from backend_runner.demo_model import demo_model_is_made, needs_demo_model
 
-    from backend_runner.core.command import load_worker_config
-
-    if any(load_worker_config(p.read_text(encoding="utf-8"), str(p)).uses_demo_model for p in worker_files):
-        try:
-            ensure_demo_model()
-        except DemoModelError as problem:
-            raise _fail(str(problem)) from None
+    configs = (load_worker_config(path.read_text(encoding="utf-8"), str(path)) for path in worker_files)
+    if any(needs_demo_model(config.model_path) for config in configs) and not demo_model_is_made(os.environ):
+        _make_demo_model()
 
 
 @app.command(help=choose("The gateway alone.", "只运行网关。"))
@@ -203,12 +228,7 @@ def worker(config: Annotated[Path, typer.Argument()], state: StateOption = None)
 @app.command("demo-model", help=choose("Make the small model of the demo.", "制作演示用的小模型。"))
 def demo_model() -> None:
     """SmolLM2-135M-Instruct, from a Python package; no model hub is reached."""
-    from backend_runner.demo_model import DemoModelError, ensure_demo_model
-
-    try:
-        typer.echo(str(ensure_demo_model()))
-    except DemoModelError as problem:
-        raise _fail(str(problem)) from None
+    typer.echo(str(_make_demo_model()))
 
 
 @config_app.command("check", help=choose("Tell everything that is wrong.", "列出配置中的所有问题。"))

@@ -281,7 +281,9 @@ class Dispatcher:
         if worked and ending not in (Ending.COMPLETED, Ending.REFUSED) and backend is not None and backend.has_progress:
             cut = ending in (Ending.CLIENT_CLOSED, Ending.TIMED_OUT)
             wait_s = CUT_FEED_WAIT_S if cut else FAILED_FEED_WAIT_S
-            feed = await self.backends.final_usage(record.incoming.request_id, wait_s)
+            feed = await self.backends.final_usage(
+                record.incoming.request_id, backend.name, wait_s, seen=relay.usage is not None
+            )
         cost = charge(ending, Evidence(feed, relay.usage, _estimate(record), worked))
         tokens = cost.input_tokens + cost.cached_tokens + cost.output_tokens
         device_ms = 0

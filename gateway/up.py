@@ -142,7 +142,7 @@ async def run_up(
     log_path.parent.mkdir(parents=True, exist_ok=True)
     with log_path.open("ab") as log:
         runner = await asyncio.create_subprocess_exec(
-            *command, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=os.environ
+            *command, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=dict(os.environ)
         )
     try:
         await _until_ready(runner, state / "runner.sock", log_path, say)

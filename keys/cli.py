@@ -25,7 +25,7 @@ from keys.errors import KeysError, NoSuchKey
 from keys.explain import explain
 from keys.language import choose
 from keys.model import GROUPINGS, Grouping, Key, LedgerRow, UsageTotals
-from keys.state import State, database_path, default_state_dir, open_state
+from keys.state import State, default_state_dir, has_database, open_state
 
 __all__ = ["keys_app", "usage_command", "usage_help"]
 
@@ -172,7 +172,7 @@ def _list(state: _StateDir = None, as_json: _Json = False) -> None:
 
 
 def _revoke(id_or_name: _IdOrName, state: _StateDir = None, as_json: _Json = False) -> None:
-    if not database_path(state or default_state_dir()).exists():
+    if not _has_database(state or default_state_dir()):
         _fail(explain(NoSuchKey(id_or_name)))
     key = _run(state, lambda opened: revoke_key(opened.store, id_or_name))
     if as_json:
@@ -198,10 +198,17 @@ def _run(state_dir: Path | None, use: Callable[[State], Awaitable[T]]) -> T:
 def _read(state_dir: Path | None, use: Callable[[State], Awaitable[T]], nothing: T) -> T:
     # Looking makes no state folder: where there is none there is nothing to see, and that is said.
     folder = state_dir or default_state_dir()
-    if not database_path(folder).exists():
+    if not _has_database(folder):
         typer.echo(choose(f"Nothing has been kept in {folder} yet.", f"{folder} 中还没有任何数据。"), err=True)
         return nothing
     return _run(state_dir, use)
+
+
+def _has_database(folder: Path) -> bool:
+    try:
+        return has_database(folder)
+    except KeysError as error:
+        _fail(explain(error))
 
 
 def _fail(message: str) -> NoReturn:

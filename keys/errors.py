@@ -51,7 +51,7 @@ _STORE_MESSAGES: dict[StoreReason, str] = {
     "damaged": "{path} is damaged or no database; restore a copy, or move it away to start afresh",
     "disk_full": "no space is left on the disk that holds {path}; free some and try again",
     "foreign": "{path} is another program's database; choose another state folder",
-    "io_error": "the disk failed while using {path}; check it and its file system",
+    "io_error": "the disk failed or took no more while using {path}; check its space, your quota and its health",
     "newer_schema": "{path} was written by a newer dcugate; upgrade this one, or restore an older copy",
     "not_writable": "cannot open or write {path}; check that it exists and who owns it",
     "pepper_damaged": "{path} does not hold 32 bytes; restore a copy (without it no issued key is recognised)",

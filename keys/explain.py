@@ -24,7 +24,7 @@ _STORE_CHINESE: dict[StoreReason, str] = {
     "damaged": "{path} 已损坏或不是数据库；请恢复备份，或移走它以重新开始",
     "disk_full": "{path} 所在磁盘空间已满；请清理后重试",
     "foreign": "{path} 是其他程序的数据库；请换一个状态目录",
-    "io_error": "使用 {path} 时磁盘出错；请检查磁盘和文件系统",
+    "io_error": "使用 {path} 时磁盘出错或不再接受写入；请检查剩余空间、配额和磁盘状态",
     "newer_schema": "{path} 由更新版本的 dcugate 写入；请升级本程序，或恢复旧的备份",
     "not_writable": "无法打开或写入 {path}；请检查它是否存在及其所有者",
     "pepper_damaged": "{path} 的内容不是 32 字节；请恢复备份（缺少它，已签发的密钥都无法识别）",

@@ -12,7 +12,7 @@ from keys.pepper import load_or_make_pepper
 from keys.stores.base import Store
 from keys.stores.sqlite import open_sqlite
 
-__all__ = ["State", "database_path", "default_state_dir", "open_state", "pepper_path"]
+__all__ = ["State", "database_path", "default_state_dir", "has_database", "open_state", "pepper_path"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,11 @@ def pepper_path(state_dir: Path) -> Path:
     return state_dir / "pepper"
 
 
+def has_database(state_dir: Path) -> bool:
+    """Tell whether anything was ever kept in a state folder. Raises StoreUnavailable where that may not be seen."""
+    return _exists(database_path(state_dir))
+
+
 async def open_state(state_dir: Path) -> State:
     """Open the folder's store and pepper, making folder (0700), database and pepper where they are missing.
 
@@ -53,9 +58,16 @@ async def open_state(state_dir: Path) -> State:
     try:
         path = pepper_path(state_dir)
         # Keys first, then the file: whoever issues a key makes the pepper before, so a racing first start is no alarm.
-        if await store.list_keys() and not path.exists():
+        if await store.list_keys() and not _exists(path):
             raise StoreUnavailable("pepper_missing", str(path))
         return State(store, load_or_make_pepper(path))
     except BaseException:
         await store.aclose()
         raise
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError as error:  # the folder may not be searched
+        raise store_unavailable(error, path) from error

@@ -26,7 +26,7 @@ PURE_MAY_IMPORT = {
     "backend_runner/core": {"backend_runner.core"},
     "keys": {"keys.model", "keys.errors", "keys.secret", "keys.quota"},
 }
-IMPURE_STANDARD = {"socket", "asyncio", "time", "subprocess", "sqlite3", "threading", "random", "requests", "signal"}
+IMPURE_STANDARD = {"socket", "asyncio", "time", "subprocess", "sqlite3", "threading", "random"}
 TORCH_SIDE = {"torch", "vllm", "triton", "transformers", "gguf", "safetensors"}
 TORCH_ALLOWED = {"backend_runner/demo_convert.py"}  # runs in the worker's environment, as a program of its own
 STARTS_THE_RUNNER = {"gateway/cli.py", "gateway/app.py", "gateway/up.py"}

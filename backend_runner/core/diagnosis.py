@@ -26,8 +26,16 @@ _CASES: tuple[tuple[str, str, bool], ...] = (
     (r"No space left on device|Errno 28\b", "the disk is full: free some space", False),
     (r"unrecognized arguments: (.+)", "vLLM does not know the flag {0}: correct [vllm.args]", True),
     (r"(?:error|vllm\S*): argument (--[\w/-]+[^:]*): (.+)", "vLLM refuses {0} ({1}): correct the worker's file", True),
-    (r"No module named '?(vllm|torch)\b", "the worker's Python has no {0}: check [worker] python, or make its environment", True),
-    (r"No module named '?(dcugate_worker)\b", "the worker cannot import {0}: the installation of dcugate is incomplete", True),
+    (
+        r"No module named '?(vllm|torch)\b",
+        "the worker's Python has no {0}: check [worker] python, or make its environment",
+        True,
+    ),
+    (
+        r"No module named '?(dcugate_worker)\b",
+        "the worker cannot import {0}: the installation of dcugate is incomplete",
+        True,
+    ),
     (
         r"(?:Repo id must be|is not a local folder|Can't load (?:the )?configuration|couldn't (?:connect|find)|"
         r"does not appear to have a file named config\.json|LocalEntryNotFoundError|OfflineModeIsEnabled|"
@@ -46,16 +54,32 @@ _CASES: tuple[tuple[str, str, bool], ...] = (
         "max_model_len {0} is above the model's own {1}: lower it",
         True,
     ),
-    (r"(?:[Aa]ddress already in use|Errno 98\b)", "its socket is in use: is another worker running with this name?", False),
+    (
+        r"(?:[Aa]ddress already in use|Errno 98\b)",
+        "its socket is in use: is another worker running with this name?",
+        False,
+    ),
     (r"AF_UNIX path too long", "the path of its socket is too long: choose a shorter state folder", True),
-    (r"RPC call to (\w+) timed out", "an engine step took longer than rpc_timeout_seconds in [engine]: raise it", False),
+    (
+        r"RPC call to (\w+) timed out",
+        "an engine step took longer than rpc_timeout_seconds in [engine]: raise it",
+        False,
+    ),
     (
         r"(?:OutOfMemoryError|out of memory|Cannot allocate memory|Free memory on device .* is less than)",
         "out of memory: lower gpu_memory_utilization or max_model_len, or see what else uses the card",
         False,
     ),
-    (r"is not a valid AttentionBackendEnum|Invalid backend|Cannot use .* backend", "vLLM refuses attention_backend: {line}", True),
-    (r"quantization.*(?:not supported|does not match|Unknown)|Unknown quantization", "vLLM refuses quantization: {line}", True),
+    (
+        r"is not a valid AttentionBackendEnum|Invalid backend|Cannot use .* backend",
+        "vLLM refuses attention_backend: {line}",
+        True,
+    ),
+    (
+        r"quantization.*(?:not supported|does not match|Unknown)|Unknown quantization",
+        "vLLM refuses quantization: {line}",
+        True,
+    ),
     (r"(?:Permission denied|Errno 13\b)", "a file may not be read or written: {line}", True),
 )
 
@@ -76,7 +100,9 @@ def diagnose(exit_status: int, last_lines: Sequence[str], *, was_ready: bool) ->
     last = next((_message(line) for line in reversed(text) if re.search(r"\w*(?:Error|Exception|error)\b: ", line)), "")
     if not last and exit_status == 0:
         return Diagnosis("its engine ended (exit status 0)", False)
-    return Diagnosis(f"it ended with status {exit_status}" + (f": {last}" if last else ""), exit_status == 2 and not was_ready)
+    return Diagnosis(
+        f"it ended with status {exit_status}" + (f": {last}" if last else ""), exit_status == 2 and not was_ready
+    )
 
 
 def _message(line: str) -> str:

@@ -11,7 +11,19 @@ from enum import Enum, auto
 from backend_runner.core.backoff import STABLE_AFTER_MS, delay_ms
 from backend_runner.core.states import State, moved
 
-__all__ = ["Action", "Answered", "Event", "Exited", "Kill", "Launch", "Record", "Request", "StopProcess", "WakeAfter", "decide"]
+__all__ = [
+    "Action",
+    "Answered",
+    "Event",
+    "Exited",
+    "Kill",
+    "Launch",
+    "Record",
+    "Request",
+    "StopProcess",
+    "WakeAfter",
+    "decide",
+]
 
 MAX_START_FAILURES = 5  # in a row, never once ready: it will not heal by itself
 

@@ -88,7 +88,9 @@ def _integer(low: int, high: int | None = None) -> Check:
     span = f"at least {low}" if high is None else f"from {low} to {high}"
 
     def check(value: Any) -> str | None:
-        good = isinstance(value, int) and not isinstance(value, bool) and value >= low and (high is None or value <= high)
+        good = (
+            isinstance(value, int) and not isinstance(value, bool) and value >= low and (high is None or value <= high)
+        )
         return None if good else f"a whole number {span}"
 
     return check
@@ -168,10 +170,13 @@ ARTICLE = ("server", "model", "prefill", "attention", "graph", "engine")
 RUNNERS_OWN = "the runner sets it"
 TAKEN_FLAGS = {
     **dict.fromkeys(
-        ("host", "port", "uds", "api-key", "scheduler-cls", "shutdown-timeout", "additional-config", "config"), RUNNERS_OWN
+        ("host", "port", "uds", "api-key", "scheduler-cls", "shutdown-timeout", "additional-config", "config"),
+        RUNNERS_OWN,
     ),
     **dict.fromkeys(("enable-prompt-tokens-details", "disable-access-log-for-endpoints", "root-path"), RUNNERS_OWN),
-    **dict.fromkeys(("ssl-keyfile", "ssl-certfile", "headless", "grpc"), "the worker is reached by its unix socket only"),
+    **dict.fromkeys(
+        ("ssl-keyfile", "ssl-certfile", "headless", "grpc"), "the worker is reached by its unix socket only"
+    ),
     "model": "write it as model_path in [model]",
     "served-model-name": "write it as served_model_name in [server]",
     "dtype": "write it as dtype in [model]",
@@ -227,7 +232,8 @@ def load_worker_config(text: str, filename: str) -> WorkerConfig:
     args = sections.get("vllm", {}).get("args", {})
     if isinstance(args, dict):
         for key, value in args.items():
-            _check_flag(key, value, lambda message, key=key: report("vllm.args", key, message))
+            if (message := _flag_problem(key, value)) is not None:
+                report("vllm.args", key, message)
     if not problems:
         _check_together(sections, report)
     if problems:
@@ -247,14 +253,15 @@ def load_worker_config(text: str, filename: str) -> WorkerConfig:
     )
 
 
-def _check_flag(key: str, value: Any, report: Callable[[str], None]) -> None:
+def _flag_problem(key: str, value: Any) -> str | None:
     flag = key.replace("_", "-").removeprefix("no-")
     if not re.fullmatch(r"[a-z][a-z0-9-]*", flag):
-        report(f"{key} cannot be a flag: write its name without the leading dashes")
-    elif flag in TAKEN_FLAGS:
-        report(f"{key} cannot be set here: {TAKEN_FLAGS[flag]}")
-    elif not isinstance(value, bool | int | float | str | list | dict):
-        report(f"{key} cannot be a {type(value).__name__}")
+        return f"{key} cannot be a flag: write its name without the leading dashes"
+    if flag in TAKEN_FLAGS:
+        return f"{key} cannot be set here: {TAKEN_FLAGS[flag]}"
+    if not isinstance(value, bool | int | float | str | list | dict):
+        return f"{key} cannot be a {type(value).__name__}"
+    return None
 
 
 def _check_together(sections: dict[str, Any], report: Callable[[str, str | None, str], None]) -> None:
@@ -268,7 +275,8 @@ def _check_together(sections: dict[str, Any], report: Callable[[str, str | None,
         report(
             "graph",
             "chunked_prefill",
-            f"without chunked_prefill a prompt must fit one step: max_num_batched_tokens {batched} is below max_model_len {context}",
+            f"without chunked_prefill a prompt must fit one step: max_num_batched_tokens {batched} is below "
+            f"max_model_len {context}",
         )
     if on_gfx906 and model.get("dtype") in ("bfloat16", "float32", "auto"):
         report("model", "dtype", 'gfx906 has no BF16 matrix math and the kernels are FP16: dtype must be "float16"')

@@ -51,7 +51,9 @@ class WorkerProcess:
         deadline = loop.time() + LEFTOVER_GRACE_S
         while self._signal_group(0):
             if loop.time() >= deadline:
+                # Whatever still answers after this is a zombie that the host's first process does not collect.
                 self._signal_group(signal.SIGKILL)
+                break
             await asyncio.sleep(POLL_S)
         await self._release_guard()
         return status

@@ -7,7 +7,7 @@ from enum import Enum
 
 from gateway.core.usage import TokenUsage
 
-__all__ = ["Charge", "Ending", "Evidence", "charge"]
+__all__ = ["Charge", "Ending", "Evidence", "charge", "never_reached_engine"]
 
 
 class Ending(Enum):
@@ -66,3 +66,16 @@ def charge(ending: Ending, evidence: Evidence) -> Charge:
     else:
         known, estimated = evidence.estimate or _NOTHING, True
     return Charge(known.prompt_tokens - known.cached_tokens, known.cached_tokens, known.output_tokens, estimated)
+
+
+UNSEEN_AFTER_S = 3.0  # vLLM's server tokenises a 131K prompt in about a second before its engine hears of it
+
+
+def never_reached_engine(waited_s: float, is_running: bool, others_running: bool, steps_since: int) -> bool:
+    """Whether a cut request can be taken as never having reached the engine, so that it cost nothing.
+
+    waited_s: since its connection was closed; is_running: the feed shows it; others_running: the engine has other work;
+    steps_since: engine steps since the connection was closed. The engine takes new requests and aborts between two
+    steps, so a busy one has had its chance after two; an idle one takes them at once.
+    """
+    return waited_s >= UNSEEN_AFTER_S and not is_running and (not others_running or steps_since >= 2)

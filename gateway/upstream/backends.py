@@ -9,12 +9,14 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from gateway.core.endings import never_reached_engine
 from gateway.core.routing import Candidate
 from gateway.core.usage import TokenUsage
 from gateway.upstream.connection import Address, parse_address
 
 __all__ = ["BackendState", "Backends"]
 
+LOOK_EVERY_S = 0.5
 ENDED_KEPT = 20_000  # final counts kept at most; the runner drops them after 60 s
 
 
@@ -34,11 +36,20 @@ class BackendState:
     in_flight: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Engine:
+    """What the feed last said of a worker's engine."""
+
+    steps: int = 0
+    running: frozenset[str] = frozenset()
+
+
 class Backends:
     """The table of backends and the final counts of the requests that ended."""
 
     def __init__(self) -> None:
         self._states: dict[str, BackendState] = {}
+        self._engines: dict[str, _Engine] = {}
         self._final: dict[str, TokenUsage] = {}
         self._waiting: dict[str, asyncio.Future[TokenUsage | None]] = {}
         self._stopped = False
@@ -74,8 +85,11 @@ class Backends:
             state.in_flight = known.in_flight
         self._states[state.name] = state
 
-    def update_progress(self, ended: Iterable[tuple[str, TokenUsage]]) -> None:
-        """Takes over final counts of ended requests, and wakes who waits for one."""
+    def update_progress(
+        self, backend: str, steps: int, running: Iterable[str], ended: Iterable[tuple[str, TokenUsage]]
+    ) -> None:
+        """Takes over what the feed says of a worker: engine steps, running requests, final counts of ended ones."""
+        self._engines[backend] = _Engine(steps, frozenset(running))
         for request_id, usage in ended:
             waiting = self._waiting.pop(request_id, None)
             if waiting is not None and not waiting.done():
@@ -84,17 +98,31 @@ class Backends:
         while len(self._final) > ENDED_KEPT:
             self._final.pop(next(iter(self._final)))
 
-    async def final_usage(self, request_id: str, timeout_s: float) -> TokenUsage | None:
-        """The engine's final count of a request, None where it does not come in time. One caller an id."""
+    async def final_usage(self, request_id: str, backend: str, timeout_s: float, seen: bool) -> TokenUsage | None:
+        """The engine's final count of a request that was cut, None where it does not come in time. One caller an id.
+
+        `seen`: a part of its answer came, so the engine had it; else zero counts mean that it never reached the engine.
+        """
         if (known := self._final.pop(request_id, None)) is not None:
             return known
         if self._stopped:
             return None
-        waiting = self._waiting.setdefault(request_id, asyncio.get_running_loop().create_future())
+        loop = asyncio.get_running_loop()
+        waiting = self._waiting.setdefault(request_id, loop.create_future())
+        began, steps = loop.time(), self._engines.get(backend, _Engine()).steps
         try:
-            async with asyncio.timeout(timeout_s):
-                return await waiting
-        except TimeoutError:
+            while (waited_s := loop.time() - began) < timeout_s:
+                await asyncio.wait([waiting], timeout=min(LOOK_EVERY_S, timeout_s - waited_s))
+                if waiting.done():
+                    return waiting.result()
+                engine = self._engines.get(backend, _Engine())
+                if not seen and never_reached_engine(
+                    loop.time() - began,
+                    request_id in engine.running,
+                    bool(engine.running - {request_id}),
+                    engine.steps - steps,
+                ):
+                    return TokenUsage(0, 0, 0)
             return None
         finally:
             self._waiting.pop(request_id, None)

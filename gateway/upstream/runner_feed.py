@@ -58,7 +58,9 @@ def apply_event(event: bytes, backends: Backends) -> None:
         for worker in orjson.loads(event_data(event))["workers"]:
             backends.update(_backend(worker))
     elif name == b"progress":
-        backends.update_progress(_ended(orjson.loads(event_data(event))["requests"]))
+        told = orjson.loads(event_data(event))
+        running = (i for i, count in told["requests"].items() if not count["ended"])
+        backends.update_progress(told["worker"], told["steps"], running, _ended(told["requests"]))
 
 
 async def follow_runner(socket_path: Path, backends: Backends) -> None:

@@ -6,6 +6,7 @@ Everything here blocks and belongs on the store's threads.
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ __all__ = ["APPLICATION_ID", "BUSY_TIMEOUT_S", "connect", "migrate", "migrations
 
 APPLICATION_ID = 0x44435547  # "DCUG": marks the file as ours, so that another program's database is never migrated
 BUSY_TIMEOUT_S = 5.0
+_NEARLY_NOTHING_BYTES = 65536  # the WAL index alone takes 32 KiB
 
 _REASONS: dict[int, StoreReason] = {
     sqlite3.SQLITE_BUSY: "busy",
@@ -40,7 +42,11 @@ def store_error(error: sqlite3.Error, path: Path) -> Exception:
         return ValueError(f"the store refuses the value: {error}")
     code = getattr(error, "sqlite_errorcode", None)
     primary = code & 0xFF if isinstance(code, int) else sqlite3.SQLITE_IOERR
-    return StoreUnavailable(_REASONS.get(primary, "io_error"), str(path))
+    reason = _REASONS.get(primary, "io_error")
+    # SQLite says "full" of the database only; of the files beside it (WAL index, journal) it says "I/O error".
+    if reason == "io_error" and _free_bytes(path) < _NEARLY_NOTHING_BYTES:
+        reason = "disk_full"
+    return StoreUnavailable(reason, str(path))
 
 
 def connect(path: Path) -> sqlite3.Connection:
@@ -97,6 +103,13 @@ def migrate(connection: sqlite3.Connection, path: Path) -> None:
         raise
 
 
+def _free_bytes(path: Path) -> int:
+    try:
+        return shutil.disk_usage(path.parent).free
+    except OSError:
+        return _NEARLY_NOTHING_BYTES
+
+
 def _version(connection: sqlite3.Connection, path: Path, newest: int) -> int:
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
     application = int(connection.execute("PRAGMA application_id").fetchone()[0])
@@ -127,9 +140,10 @@ def _use_wal(connection: sqlite3.Connection) -> None:
 
 
 def _statements(script: str) -> Iterator[str]:
+    # A semicolon may stand inside a text or a trigger: SQLite itself says where a statement ends.
     statement = ""
-    for line in script.splitlines(keepends=True):
-        statement += line
+    for piece in script.split(";"):
+        statement += piece + ";"
         if sqlite3.complete_statement(statement):
             yield statement
             statement = ""

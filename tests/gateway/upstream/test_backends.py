@@ -2,7 +2,11 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from gateway.core import endings
 from gateway.core.usage import TokenUsage
+from gateway.upstream import backends as backends_module
 from gateway.upstream.backends import ENDED_KEPT, Backends, BackendState
 from gateway.upstream.connection import parse_address
 
@@ -11,27 +15,42 @@ USAGE = TokenUsage(10, 0, 3)
 
 async def test_a_final_count_is_handed_out_whether_it_came_before_or_after_it_was_asked_for() -> None:
     backends = Backends()
-    backends.update_progress([("a", USAGE)])
-    assert await backends.final_usage("a", 0.01) == USAGE
-    waiting = asyncio.create_task(backends.final_usage("b", 5))
+    backends.update_progress("w", 1, [], [("a", USAGE)])
+    assert await backends.final_usage("a", "w", 0.01, True) == USAGE
+    waiting = asyncio.create_task(backends.final_usage("b", "w", 5, True))
     await asyncio.sleep(0)
-    backends.update_progress([("b", USAGE)])
+    backends.update_progress("w", 1, [], [("b", USAGE)])
     assert await waiting == USAGE
-    assert await backends.final_usage("c", 0.01) is None
+    assert await backends.final_usage("c", "w", 0.01, True) is None
 
 
 async def test_who_waits_is_let_go_at_shutdown() -> None:
     backends = Backends()
-    waiting = asyncio.create_task(backends.final_usage("a", 60))
+    waiting = asyncio.create_task(backends.final_usage("a", "w", 60, True))
     await asyncio.sleep(0)
     backends.stop_waiting()
     assert await waiting is None
-    assert await backends.final_usage("b", 60) is None
+    assert await backends.final_usage("b", "w", 60, True) is None
+
+
+async def test_a_request_that_never_reached_the_engine_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backends_module, "LOOK_EVERY_S", 0.001)
+    monkeypatch.setattr(endings, "UNSEEN_AFTER_S", 0.01)
+    backends = Backends()
+    assert await backends.final_usage("a", "w", 5, seen=False) == TokenUsage(0, 0, 0)  # an idle engine
+    backends.update_progress("w", 7, ["other"], [])
+    assert await backends.final_usage("a", "w", 0.05, seen=False) is None  # a busy one, in a long step: not decided yet
+    waiting = asyncio.create_task(backends.final_usage("a", "w", 5, seen=False))
+    await asyncio.sleep(0)
+    backends.update_progress("w", 9, ["other"], [])
+    assert await waiting == TokenUsage(0, 0, 0)
+    backends.update_progress("w", 20, ["a"], [])
+    assert await backends.final_usage("a", "w", 0.05, seen=False) is None  # it runs: its end will come
 
 
 def test_the_kept_counts_are_bounded() -> None:
     backends = Backends()
-    backends.update_progress((str(i), USAGE) for i in range(ENDED_KEPT + 5))
+    backends.update_progress("w", 1, [], ((str(i), USAGE) for i in range(ENDED_KEPT + 5)))
     assert len(backends._final) == ENDED_KEPT
 
 

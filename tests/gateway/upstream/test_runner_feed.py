@@ -65,9 +65,9 @@ def test_a_workers_event_fills_the_table() -> None:
 async def test_a_cut_requests_final_count(counts: dict[str, int], usage: TokenUsage) -> None:
     backends = Backends()
     apply_event(progress(ended=False, **counts), backends)
-    assert await backends.final_usage("r", 0.01) is None
+    assert await backends.final_usage("r", "w", 0.01, True) is None
     apply_event(progress(**counts), backends)
-    assert await backends.final_usage("r", 0.01) == usage
+    assert await backends.final_usage("r", "w", 0.01, True) == usage
 
 
 async def test_the_feed_reconnects_when_the_runner_comes_back() -> None:
