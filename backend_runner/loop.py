@@ -135,7 +135,9 @@ class Worker:
         self.progress = Progress(0, 0.0, {})
         log_start = self.paths.log.stat().st_size if self.paths.log.exists() else 0
         try:
-            self.paths.socket.parent.mkdir(parents=True, exist_ok=True, mode=0o700)  # vLLM's socket itself is open to all
+            self.paths.socket.parent.mkdir(
+                parents=True, exist_ok=True, mode=0o700
+            )  # vLLM's socket itself is open to all
             self.paths.socket.unlink(missing_ok=True)
             self._process = await self._launcher.start(self._make_launch(self.api_key), self.paths.log)
         except LaunchFailed as failed:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import signal
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -72,13 +72,13 @@ async def gateway(routes: Routes, state: Path) -> AsyncIterator[Dispatcher]:
         await store.aclose()
 
 
-async def serve_until_stopped(routes: Routes, state: Path, on_ready: Callable[[Dispatcher], None]) -> None:
-    """Runs a gateway until SIGINT or SIGTERM, then drains it. `on_ready` is called once it listens."""
+async def serve_until_stopped(routes: Routes, state: Path, on_ready: Callable[[Dispatcher], Awaitable[None]]) -> None:
+    """Runs a gateway until SIGINT or SIGTERM, then drains it. `on_ready` is awaited once it listens."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     async with gateway(routes, state) as dispatcher:
-        on_ready(dispatcher)
+        await on_ready(dispatcher)
         await stop.wait()
         log.info("stopping: no new requests, running ones have %g s", routes.deadlines.drain_s)

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,7 +17,10 @@ from gateway.config.model import Routes
 from keys.cli import keys_app, usage_command, usage_help
 from keys.explain import explain
 from keys.language import choose
-from keys.state import default_state_dir, open_state
+from keys.state import default_state_dir
+
+if TYPE_CHECKING:
+    from gateway.dispatch import Dispatcher
 
 __all__ = ["app", "main"]
 
@@ -92,29 +95,21 @@ def _run(main: Coroutine[Any, Any, None]) -> None:
         raise _fail(str(problem)) from None
 
 
-def _first_keys(state: Path) -> dict[str, str]:
-    """A chat key and an agent key where the store has none yet; else nothing."""
+async def _first_keys(dispatcher: Dispatcher) -> dict[str, str]:
+    """The secrets of a fresh chat key and agent key where the store has no key yet; else nothing."""
     import time
 
     from keys.admin import create_key
 
-    async def create() -> dict[str, str]:
-        kept = await open_state(state)
-        store = kept.store
-        try:
-            if await store.list_keys():
-                return {}
-            now_ms, made = time.time_ns() // 1_000_000, {}
-            for purpose in ("chat", "agent"):
-                _, secret = await create_key(
-                    store, kept.pepper, name=f"first-{purpose}", purpose=purpose, limit_tokens=None, now_ms=now_ms
-                )
-                made[purpose] = secret.reveal()
-            return made
-        finally:
-            await store.aclose()
-
-    return asyncio.run(create())
+    made: dict[str, str] = {}
+    if not await dispatcher.store.list_keys():
+        for purpose in ("chat", "agent"):
+            _, secret = await create_key(
+                dispatcher.store, dispatcher.pepper, name=f"first-{purpose}", purpose=purpose, limit_tokens=None,
+                now_ms=time.time_ns() // 1_000_000,
+            )  # fmt: skip
+            made[purpose] = secret.reveal()
+    return made
 
 
 @app.command(help=choose("Launch the workers and serve.", "启动工作进程并提供服务。"))
@@ -132,7 +127,6 @@ def up(config: ConfigOption = DEFAULT_CONFIG, state: StateOption = None) -> None
     try:
         check_listeners(routes.listen)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        secrets = _first_keys(folder)
         _ensure_models(worker_files)
     except KeysError as problem:
         raise _fail(explain(problem)) from None
@@ -148,7 +142,8 @@ def up(config: ConfigOption = DEFAULT_CONFIG, state: StateOption = None) -> None
             told[0] = text.split("(")[0]
             console.print(text)
 
-    def on_ready(_: object) -> None:
+    async def on_ready(dispatcher: Dispatcher) -> None:
+        secrets = await _first_keys(dispatcher)  # only now: a start that fails would make keys that nobody sees
         status.stop()
         host = routes.listen[0].host if routes.listen[0].host not in ("0.0.0.0", "::") else "127.0.0.1"  # noqa: S104 -- compared, not bound
         typer.echo(greeting(f"http://{host}:{routes.listen[0].port}", routes.models[0].name, secrets))
@@ -203,7 +198,7 @@ def serve(config: ConfigOption = DEFAULT_CONFIG, state: StateOption = None) -> N
 
     routes = _load(config)
 
-    def on_ready(_: object) -> None:
+    async def on_ready(_: object) -> None:
         typer.echo(choose("dcugate listens on ", "dcugate 正在监听 ") + ", ".join(x.address for x in routes.listen))
         sys.stdout.flush()
 

@@ -10,7 +10,7 @@ import socket
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +122,7 @@ async def run_up(
     worker_files: list[Path],
     state: Path,
     say: Callable[[str], None],
-    on_ready: Callable[[Dispatcher], None],
+    on_ready: Callable[[Dispatcher], Awaitable[None]],
 ) -> None:
     """Runs the whole service until SIGINT or SIGTERM. Raises StartError, ListenError.
 
@@ -142,7 +142,12 @@ async def run_up(
     log_path.parent.mkdir(parents=True, exist_ok=True)
     with log_path.open("ab") as log:
         runner = await asyncio.create_subprocess_exec(
-            *command, stdin=asyncio.subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=dict(os.environ)
+            *command,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            env=dict(os.environ),
         )
     try:
         await _until_ready(runner, state / "runner.sock", log_path, say)
@@ -155,7 +160,9 @@ async def run_up(
 def greeting(base_url: str, model: str, keys: dict[str, str]) -> str:
     """What an operator sees when the service is up. `keys`: the secrets by purpose, on the first start only."""
     secret = keys.get("chat", "$DCUGATE_KEY")
-    body = json.dumps({"model": model, "messages": [{"role": "user", "content": "What is the capital of France?"}]})
+    body = json.dumps(
+        {"model": model, "temperature": 0, "messages": [{"role": "user", "content": "What is the capital of France?"}]}
+    )
     lines = [choose("dcugate is ready", "dcugate 已就绪"), "", f"  {choose('base URL', '接口地址')}   {base_url}/v1"]
     lines += [f"  {purpose:<5} key  {text}" for purpose, text in keys.items()]
     if keys:
@@ -169,12 +176,12 @@ def greeting(base_url: str, model: str, keys: dict[str, str]) -> str:
         )
     python = (
         f"from openai import OpenAI; print(OpenAI(base_url='{base_url}/v1', api_key='{secret}').chat.completions"
-        f".create(model='{model}', messages=[{{'role': 'user', 'content': 'What is the capital of France?'}}])"
+        f".create(model='{model}', temperature=0, messages=[{{'role': 'user', 'content': 'What is the capital of France?'}}])"
         ".choices[0].message.content)"
     )
     lines += [
         "",
-        f"curl -s {base_url}/v1/chat/completions -H 'Authorization: Bearer {secret}' "
+        f'curl -s {base_url}/v1/chat/completions -H "Authorization: Bearer {secret}" '
         f"-H 'Content-Type: application/json' -d '{body}'",
         "",
         f'python3 -c "{python}"',

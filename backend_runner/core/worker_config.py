@@ -232,8 +232,8 @@ def load_worker_config(text: str, filename: str) -> WorkerConfig:
     args = sections.get("vllm", {}).get("args", {})
     if isinstance(args, dict):
         for key, value in args.items():
-            if (message := _flag_problem(key, value)) is not None:
-                report("vllm.args", key, message)
+            if (problem := _flag_problem(key, value)) is not None:
+                report("vllm.args", key, problem)
     if not problems:
         _check_together(sections, report)
     if problems:

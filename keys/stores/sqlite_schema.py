@@ -5,6 +5,7 @@ Everything here blocks and belongs on the store's threads.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import sqlite3
@@ -56,7 +57,15 @@ def connect(path: Path) -> sqlite3.Connection:
     Raises sqlite3.Error or StoreUnavailable.
     """
     try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        # Only where it is missing: closing any descriptor of a file drops all of this process's POSIX locks on it. With
+        # them gone, the next process to close the database takes itself for the last and deletes the WAL that this one
+        # goes on writing to (https://sqlite.org/howtocorrupt.html, section 2.2).
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        if path.is_dir():
+            raise store_unavailable(IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR)), path) from None
+        if not os.access(path, os.R_OK | os.W_OK):
+            raise store_unavailable(PermissionError(errno.EACCES, os.strerror(errno.EACCES)), path) from None
     except OSError as error:
         raise store_unavailable(error, path) from error
     # No implicit transactions: the store's threads say BEGIN themselves.

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from keys.errors import DuplicateReservation, InvalidKey, KeysError, QuotaExceeded, StoreUnavailable, UnknownKey
 from keys.model import Key, LedgerRow, UsageTotals
 from keys.stores.base import LEASE_MS, Store
+from keys.stores.sqlite import open_sqlite
 
 NOW_MS = 1_700_000_000_000  # 2023-11-14 22:13:20 UTC
 DAY_MS = 86_400_000
@@ -321,3 +324,33 @@ async def test_a_cancelled_reserve_leaves_at_most_a_lease(store: Store) -> None:
     with pytest.raises(asyncio.CancelledError):
         await reserving
     assert await outcome(store, "dcu-2", 1000, NOW_MS + LEASE_MS) == "granted"
+
+
+async def test_what_is_settled_after_another_process_has_looked_is_seen_by_the_next_one(tmp_path: Path) -> None:
+    """Several processes share the file: a command that opens and closes it must not cut the running one off."""
+    path = tmp_path / "store.db"
+    look = (
+        "import asyncio, sys, pathlib\n"
+        "from keys.stores.sqlite import open_sqlite\n"
+        "async def main():\n"
+        "    store = await open_sqlite(pathlib.Path(sys.argv[1]))\n"
+        "    print(len(await store.list_keys()))\n"
+        "    await store.aclose()\n"
+        "asyncio.run(main())\n"
+    )
+
+    async def seen_by_another_process() -> int:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", look, str(path), stdout=asyncio.subprocess.PIPE, cwd=Path(__file__).parents[2]
+        )
+        out, _ = await process.communicate()
+        return int(out)
+
+    store = await open_sqlite(path)
+    try:
+        assert await store.list_keys() == []  # the reading connection is open beside the writing one
+        for expected in (1, 2, 3):
+            await store.put_key(replace(KEY, id=f"k_{expected}", digest=bytes([expected]) * 32))
+            assert await seen_by_another_process() == expected
+    finally:
+        await store.aclose()

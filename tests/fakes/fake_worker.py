@@ -16,7 +16,9 @@ import sys
 def main() -> None:
     if text := os.environ.get("FAKE_FAIL"):
         sys.exit(text)
-    child = subprocess.Popen([sys.executable, "-I", "-S", "-c", "import signal; signal.signal(15, signal.SIG_IGN); signal.pause()"])
+    child = subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", "import signal; signal.signal(15, signal.SIG_IGN); signal.pause()"]
+    )
     if path := os.environ.get("FAKE_CHILD"):
         with open(path + ".new", "w") as f:
             f.write(str(child.pid))

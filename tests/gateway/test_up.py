@@ -23,7 +23,7 @@ def test_an_address_that_is_taken_is_found_before_a_worker_is_launched() -> None
 def test_the_greeting_shows_each_secret_once_and_lines_to_paste() -> None:
     text = greeting("http://127.0.0.1:8080", "demo", {"chat": "sk-dcu-chat-x", "agent": "sk-dcu-agent-y"})
     assert text.count("sk-dcu-agent-y") == 1
-    assert "curl -s http://127.0.0.1:8080/v1/chat/completions -H 'Authorization: Bearer sk-dcu-chat-x'" in text
+    assert 'curl -s http://127.0.0.1:8080/v1/chat/completions -H "Authorization: Bearer sk-dcu-chat-x"' in text
     again = greeting("http://127.0.0.1:8080", "demo", {})
     assert "sk-" not in again
     assert "dcugate keys create" in again

@@ -84,10 +84,11 @@ def start(command: list[str], base: str, state: Path, environment: dict[str, str
 
 
 def stop(up: Up) -> None:
-    """Ctrl-C; then no process of it may be left."""
+    """Ctrl-C, which a terminal sends to the whole foreground group; then no process of it may be left."""
     tree = up.tree()
-    up.process.send_signal(signal.SIGINT)
-    assert up.process.wait(90) == 0, up.text
+    os.killpg(up.process.pid, signal.SIGINT)
+    # `make` itself ends with status 2 or by the signal when it is interrupted.
+    assert up.process.wait(90) in (0, 2, -signal.SIGINT), up.text
     _, left = psutil.wait_procs(tree, timeout=10)
     for process in left:
         process.kill()

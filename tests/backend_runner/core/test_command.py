@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -23,7 +24,7 @@ def test_the_demo_worker_starts_on_its_socket_with_progress() -> None:
     assert argv[:5] == (
         "/p/python", "-m", "vllm.entrypoints.cli.main", "serve", "/h/.cache/dcugate/models/smollm2-135m-instruct",
     )  # fmt: skip
-    pairs = list(zip(argv, argv[1:], strict=False))
+    pairs = list(itertools.pairwise(argv))
     assert ("--uds", "/s/w.sock") in pairs
     assert ("--scheduler-cls", "dcugate_worker.progress.ProgressScheduler") in pairs
     assert ("--shutdown-timeout", "30") in pairs

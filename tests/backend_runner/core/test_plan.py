@@ -20,7 +20,8 @@ from backend_runner.core.states import State
 
 
 def after(*events: Event, gap_ms: int = 1000) -> tuple[Record, tuple[object, ...]]:
-    record, actions = Record(), ()
+    record = Record()
+    actions: tuple[object, ...] = ()
     for number, event in enumerate(events, 1):
         record, actions = decide(record, event, number * gap_ms)
     return record, actions
@@ -87,7 +88,9 @@ def test_late_news_of_an_old_process_changes_nothing(late: Event) -> None:
 
 numbers = st.integers(1, 3)
 events = st.one_of(
-    st.sampled_from(list(Request)), st.builds(Answered, numbers), st.builds(Exited, numbers, st.just("x"), st.booleans())
+    st.sampled_from(list(Request)),
+    st.builds(Answered, numbers),
+    st.builds(Exited, numbers, st.just("x"), st.booleans()),
 )
 
 

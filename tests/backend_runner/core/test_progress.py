@@ -18,7 +18,9 @@ OURS = "dcu-0123456789abcdefghijklmnop"
 Slot = tuple[str, int, int, int, int, int, float]
 
 
-def file_of(*slots: Slot, sequence: int = 2, steps: int = 7, magic: bytes = b"DCUP", version: int = 1, spare: int = 1) -> bytes:
+def file_of(
+    *slots: Slot, sequence: int = 2, steps: int = 7, magic: bytes = b"DCUP", version: int = 1, spare: int = 1
+) -> bytes:
     head = struct.pack("<4sIQQdII", magic, version, sequence, steps, 12.5, len(slots) + spare, 96).ljust(64, b"\0")
     body = b"".join(
         name.encode().ljust(64, b"\0") + struct.pack("<IIIIB7xd", c, p, k, o, state, ended)

@@ -49,7 +49,10 @@ def test_broken_toml_names_the_line() -> None:
     ("extra", "start"),
     [
         ('[graph]\nenforce_eager = true\nhip_graph_mode = "FULL"\n', "enforce_eager = true switches graphs off"),
-        ("max_model_len = 9\n[graph]\nchunked_prefill = false\nmax_num_batched_tokens = 8\n", "without chunked_prefill"),
+        (
+            "max_model_len = 9\n[graph]\nchunked_prefill = false\nmax_num_batched_tokens = 8\n",
+            "without chunked_prefill",
+        ),
         ('dtype = "bfloat16"\n[attention]\nattention_backend = "hip_gfx906"\n', "gfx906 has no BF16"),
         ("[attention]\nhip_attention_gqa = 6\n", "hip_attention_gqa has no effect"),
         ("[vllm.args]\ndtype = 'x'\n", "dtype cannot be set here: write it as dtype in [model]"),

@@ -1,7 +1,7 @@
 """The writer of the progress file: a fixed table of requests in shared memory, guarded by a sequence counter.
 
-Layout, little endian. The reader is `backend_runner/core/progress.py`; `tests/backend_runner/progress_layout.json`
-holds both to the same bytes.
+Layout, little endian. The reader is `backend_runner/core/progress.py`; `test_progress_file.py` holds both to the same
+bytes.
 
     header, 64 bytes:  magic "DCUP" | version u32 | sequence u64 | steps u64 | time f64 | slots u32 | slot bytes u32 | 0...
     slot, 96 bytes:    id 64 bytes, zero padded | computed u32 | prompt u32 | cached u32 | output u32 |
