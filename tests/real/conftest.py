@@ -41,6 +41,7 @@ class Up:
     environment: dict[str, str]
     keys: dict[str, str] = field(default_factory=dict)
     output: list[str] = field(default_factory=list)
+    reader: threading.Thread | None = None
 
     @property
     def text(self) -> str:
@@ -72,9 +73,11 @@ def start(command: list[str], base: str, state: Path, environment: dict[str, str
             up.output.append(line)
             if "Ctrl-C" in line:
                 greeted.set()
+        process.stdout.close()
         greeted.set()
 
-    threading.Thread(target=read, daemon=True).start()
+    up.reader = threading.Thread(target=read, daemon=True)
+    up.reader.start()
     assert greeted.wait(START_S), up.text
     assert process.poll() is None, up.text
     up.keys = {
@@ -89,6 +92,8 @@ def stop(up: Up) -> None:
     os.killpg(up.process.pid, signal.SIGINT)
     # `make` itself ends with status 2 or by the signal when it is interrupted.
     assert up.process.wait(90) in (0, 2, -signal.SIGINT), up.text
+    assert up.reader is not None
+    up.reader.join(10)
     _, left = psutil.wait_procs(tree, timeout=10)
     for process in left:
         process.kill()
