@@ -1,6 +1,6 @@
 """Why a worker ended, from its exit status and the last lines of its log: one line for an operator, with what to do.
 
-The texts are those that vLLM 0.32 wrote when each trouble was made on purpose.
+The patterns follow the messages of vLLM 0.32, Python and torch; a text that none of them knows is shown as it is.
 """
 
 from __future__ import annotations

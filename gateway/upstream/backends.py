@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from gateway.core.endings import never_reached_engine
 from gateway.core.routing import Candidate
@@ -36,12 +36,12 @@ class BackendState:
     in_flight: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Engine:
-    """What the feed last said of a worker's engine."""
+    """What the feed has said of a worker's engine."""
 
     steps: int = 0
-    running: frozenset[str] = frozenset()
+    running: set[str] = field(default_factory=set)
 
 
 class Backends:
@@ -79,24 +79,32 @@ class Backends:
         return "; ".join(f"{name}: {state.reason if state else 'not known yet'}" for name, state in states.items())
 
     def update(self, state: BackendState) -> None:
-        """Puts a backend's newest state in place, keeping the requests in flight."""
-        known = self._states.get(state.name)
-        if known is not None:
-            state.in_flight = known.in_flight
-        self._states[state.name] = state
+        """Takes over a backend's newest state. The known object stays: running requests count themselves on it."""
+        known = self._states.setdefault(state.name, state)
+        for each in fields(BackendState):
+            if each.name != "in_flight":
+                setattr(known, each.name, getattr(state, each.name))
 
     def update_progress(
         self, backend: str, steps: int, running: Iterable[str], ended: Iterable[tuple[str, TokenUsage]]
     ) -> None:
-        """Takes over what the feed says of a worker: engine steps, running requests, final counts of ended ones."""
-        self._engines[backend] = _Engine(steps, frozenset(running))
+        """Takes over what the feed says of a worker: engine steps, and of the requests that changed, those that run and
+        the final counts of those that ended."""
+        engine = self._engines.setdefault(backend, _Engine())
+        engine.steps = steps
+        engine.running.update(running)
         for request_id, usage in ended:
+            engine.running.discard(request_id)
             waiting = self._waiting.pop(request_id, None)
             if waiting is not None and not waiting.done():
                 waiting.set_result(usage)
             self._final[request_id] = usage
         while len(self._final) > ENDED_KEPT:
             self._final.pop(next(iter(self._final)))
+
+    def forget_progress(self) -> None:
+        """Forgets which requests run: a feed that was connected anew begins with all of them."""
+        self._engines.clear()
 
     async def final_usage(self, request_id: str, backend: str, timeout_s: float, seen: bool) -> TokenUsage | None:
         """The engine's final count of a request that was cut, None where it does not come in time. One caller an id.

@@ -74,6 +74,7 @@ async def follow_runner(socket_path: Path, backends: Backends) -> None:
                 session.get("http://runner/v1/events") as answer,
             ):
                 splitter = EventSplitter()
+                backends.forget_progress()
                 async for piece in answer.content.iter_any():
                     for event in splitter.feed(piece):
                         apply_event(event, backends)

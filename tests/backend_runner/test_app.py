@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
 import stat
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +21,23 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-def start(state: Path, *files: Path, extra: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+@contextlib.contextmanager
+def start(state: Path, *files: Path) -> Iterator[subprocess.Popen[str]]:
+    """The runner as a child. A test that fails leaves none behind: it is killed, and its guards end the workers."""
     workers = [word for file in files for word in ("--worker", str(file))]
-    return subprocess.Popen(
-        [sys.executable, "-m", "backend_runner", "--state", str(state), *workers, *extra],
-        cwd=ROOT, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    with subprocess.Popen(
+        [sys.executable, "-m", "backend_runner", "--state", str(state), *workers],
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as runner:
+        try:
+            yield runner
+        finally:
+            runner.kill()
 
 
-async def events(state: Path, runner: subprocess.Popen[str]) -> AsyncIterator[tuple[str, Any]]:
+async def events(state: Path, runner: subprocess.Popen[str]) -> AsyncGenerator[tuple[str, Any], None]:
     async with asyncio.timeout(20):
         while not (state / "runner.sock").exists():
             assert runner.poll() is None
@@ -47,10 +56,11 @@ async def events(state: Path, runner: subprocess.Popen[str]) -> AsyncIterator[tu
 
 async def until(state: Path, runner: subprocess.Popen[str], wanted: str) -> dict[str, Any]:
     async with asyncio.timeout(20):
-        async for kind, data in events(state, runner):
-            if kind == "workers" and data["workers"][0]["state"] == wanted:
-                worker: dict[str, Any] = data["workers"][0]
-                return worker
+        async with contextlib.aclosing(events(state, runner)) as feed:
+            async for kind, data in feed:
+                if kind == "workers" and data["workers"][0]["state"] == wanted:
+                    worker: dict[str, Any] = data["workers"][0]
+                    return worker
     raise AssertionError("the feed ended")
 
 
