@@ -201,6 +201,11 @@ async def test_every_aborted_request_is_charged_what_the_engine_did_for_it(tiny:
     charged_output = sum(row["output_tokens"] for row in rows)
     # Section 7 of the measurements: the engine's prompt counter never counts a cut prefill, and each aborted stream may
     # differ by the one step that ran when it was cut.
+    unseen = sum(row["request_id"] not in feed.ended for row in aborted)
+    print(f"\nrows {dict(statuses)}, never reached the engine {unseen}, cut prefills {cut_prefill_tokens} tokens")
+    print(
+        f"prompt: ledger {charged_prompt} engine {grown['prompt']}; output: ledger {charged_output} engine {grown['output']}"
+    )
     assert charged_prompt - grown["prompt"] == cut_prefill_tokens
     assert abs(charged_output - grown["output"]) <= len(aborted)
 
