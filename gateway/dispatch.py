@@ -21,6 +21,7 @@ from gateway.core.errors import (
     DeadlinePassed,
     GatewayError,
     InvalidKey,
+    InvalidRequest,
     QuotaRefused,
     UnknownModel,
     WorkerFailed,
@@ -118,9 +119,9 @@ class Dispatcher:
         record = Record(incoming, await self.authenticate(incoming), self._wall_ms(), self._monotonic())
         self._running.add(incoming.request_id)
         try:
-            model, body = await self._admit(record)
+            model = await self._admit(record)
             with self.metrics.in_flight.labels(record.model).track_inprogress():
-                http_status, ending = await self._attempts(record, model, body, sink)
+                http_status, ending = await self._attempts(record, model, sink)
         except GatewayError as error:
             http_status, ending = error.status, _ending_of(error, record)
             if ending is Ending.TIMED_OUT:
@@ -152,7 +153,7 @@ class Dispatcher:
         except KeysError as problem:
             raise _accounting(problem) from None
 
-    async def _admit(self, record: Record) -> tuple[Model, bytes]:
+    async def _admit(self, record: Record) -> Model:
         record.chat = chat = parse_chat(record.incoming.body)
         model = self.routes.find_model(chat.model)
         if model is None:
@@ -168,10 +169,10 @@ class Dispatcher:
         except KeysError as problem:
             raise _accounting(problem) from None
         record.reserved = True
-        return model, record.incoming.body
+        return model
 
     # choose
-    async def _attempts(self, record: Record, model: Model, body: bytes, sink: Sink) -> tuple[int, Ending]:
+    async def _attempts(self, record: Record, model: Model, sink: Sink) -> tuple[int, Ending]:
         tried: list[str] = []
         while True:
             name = choose(self.backends.candidates(model.workers), tried)
@@ -347,6 +348,8 @@ def _accounting(problem: KeysError) -> AccountingUnavailable:
 def _ending_of(error: GatewayError, record: Record) -> Ending:
     if isinstance(error, DeadlinePassed):
         return Ending.TIMED_OUT
+    if isinstance(error, InvalidRequest):
+        return Ending.REFUSED
     return Ending.UPSTREAM_ERROR if record.reserved else Ending.REFUSED
 
 

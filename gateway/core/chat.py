@@ -16,6 +16,8 @@ __all__ = ["ChatRequest", "parse_chat", "worker_body"]
 # break the ledger's link to the progress feed, `kv_transfer_params` names other machines' memory.
 OWNED = ("priority", "request_id", "kv_transfer_params", "cache_salt")
 
+LARGEST_COUNT = 100_000_000  # above any context length; their product with `n` stays within the store's 64-bit integers
+
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
@@ -46,8 +48,10 @@ def _positive(body: dict[str, Any], name: str) -> int | None:
     value = body.get(name)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InvalidRequest(f"`{name}` must be a whole number of at least 1, not {value!r:.40}.", param=name)
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST_COUNT:
+        raise InvalidRequest(
+            f"`{name}` must be a whole number from 1 to {LARGEST_COUNT}, not {str(value)[:40]}.", param=name
+        )
     return value
 
 
@@ -87,7 +91,7 @@ def parse_chat(raw: bytes) -> ChatRequest:
 
 def worker_body(request: ChatRequest, served_model: str, default_output_tokens: int) -> bytes:
     """The forwarded body: the client's, with the worker's model name, the output bound written in, the gateway's own
-    fields removed, and, for a stream, running usage asked for. Unknown fields pass untouched."""
+    fields removed, and, for a stream, running usage asked for. Unknown fields pass untouched. Raises InvalidRequest."""
     body = {name: value for name, value in request.body.items() if name not in OWNED}
     body["model"] = served_model
     if request.output_bound is None:
@@ -101,4 +105,7 @@ def worker_body(request: ChatRequest, served_model: str, default_output_tokens: 
         }
     else:
         body.pop("stream_options", None)
-    return orjson.dumps(body)
+    try:
+        return orjson.dumps(body)
+    except TypeError:  # it writes 254 levels, and reads 1,024
+        raise InvalidRequest("The request body is nested too deeply: more than 250 levels.") from None

@@ -53,7 +53,8 @@ def charge(ending: Ending, evidence: Evidence) -> Charge:
     """What is charged (architecture, table of endings).
 
     A finished answer carries the engine's usage. A cut one is charged from the feed, else from the last usage it
-    reported, else by estimate; only the last is marked `estimated`. A refused request costs nothing.
+    reported, else by estimate; only the last is marked `estimated`. A worker's failure costs what is known to have been
+    done, never a guess. A refused request costs nothing.
     """
     if ending is Ending.REFUSED or not evidence.reached_worker:
         known, estimated = _NOTHING, False
@@ -63,6 +64,8 @@ def charge(ending: Ending, evidence: Evidence) -> Charge:
         known, estimated = evidence.feed, False
     elif evidence.reported is not None:
         known, estimated = evidence.reported, False
+    elif ending is Ending.UPSTREAM_ERROR:
+        known, estimated = _NOTHING, False
     else:
         known, estimated = evidence.estimate or _NOTHING, True
     return Charge(known.prompt_tokens - known.cached_tokens, known.cached_tokens, known.output_tokens, estimated)

@@ -11,13 +11,20 @@ TOKENS_PER_MESSAGE = 16  # role, separators and the template's own words
 
 
 def _text_bytes(value: Any) -> int:
-    if isinstance(value, str):
-        return len(value.encode("utf-8", "surrogatepass"))
-    if isinstance(value, list):
-        return sum(_text_bytes(item) for item in value)
-    if isinstance(value, dict):
-        return sum(len(name) + _text_bytes(item) for name, item in value.items())
-    return 4
+    """UTF-8 bytes of all texts in a JSON value. A loop, not a recursion: the parser admits deeper nesting than Python."""
+    size, waiting = 0, [value]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, str):
+            size += len(item.encode("utf-8", "surrogatepass"))
+        elif isinstance(item, list):
+            waiting.extend(item)
+        elif isinstance(item, dict):
+            size += sum(map(len, item))
+            waiting.extend(item.values())
+        else:
+            size += 4
+    return size
 
 
 def prompt_tokens_upper(body: dict[str, Any]) -> int:

@@ -29,6 +29,7 @@ def raw(**fields: Any) -> bytes:
         (raw(max_tokens=0), "max_tokens", "max_tokens"),
         (raw(max_completion_tokens=1.5), "max_completion_tokens", "whole"),
         (raw(n=True), "n", "n"),
+        (raw(max_tokens=2**63), "max_tokens", "whole"),
     ],
 )
 def test_a_wrong_body_is_told_by_field_and_rule(body: bytes, param: str | None, word: str) -> None:

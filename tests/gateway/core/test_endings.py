@@ -18,7 +18,8 @@ CASES = [
     (Ending.UPSTREAM_ERROR, Evidence(None, None, GUESS, reached_worker=False), Charge(0, 0, 0, False)),
     (Ending.TIMED_OUT, ALL, Charge(36, 64, 9, False)),
     (Ending.REFUSED, ALL, Charge(0, 0, 0, False)),
-    (Ending.UPSTREAM_ERROR, Evidence(), Charge(0, 0, 0, True)),
+    (Ending.UPSTREAM_ERROR, Evidence(None, None, GUESS), Charge(0, 0, 0, False)),
+    (Ending.CLIENT_CLOSED, Evidence(), Charge(0, 0, 0, True)),
 ]
 
 

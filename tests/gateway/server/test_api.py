@@ -16,6 +16,19 @@ async def test_without_a_valid_key_it_is_401_without_a_row(
     assert await service.rows() == []
 
 
+@pytest.mark.parametrize("key", ["é" * 60, "sk-dcu-chat-" + "\u00ff" * 49, "sk-" + "x" * 7000, "😀"])
+async def test_a_key_of_any_bytes_is_just_a_wrong_key(service: Service, key: str) -> None:
+    async with service.http.get(f"{service.base}/v1/models", headers={"x-api-key": key}) as answer:
+        assert answer.status == 401
+
+
+@pytest.mark.parametrize("messages", ["[" * 900 + "]" * 900, "[" * 100_000 + "]" * 100_000])
+async def test_a_nesting_bomb_is_answered(service: Service, messages: str) -> None:
+    body = f'{{"model":"public","messages":{messages}}}'
+    async with service.http.post(f"{service.base}/v1/chat/completions", data=body, headers=service.auth) as answer:
+        assert answer.status in (400, 413)
+
+
 async def test_models_are_listed_with_their_aliases(service: Service) -> None:
     async with service.http.get(f"{service.base}/v1/models", headers={"x-api-key": service.secret}) as answer:
         assert [m["id"] for m in (await answer.json())["data"]] == ["public", "other", "two"]
