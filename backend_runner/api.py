@@ -1,6 +1,6 @@
 """The runner's HTTP API on a unix socket: the workers, their events, and what may be asked of them.
 
-    GET  /v1/workers                    {"workers": [worker, ...]}
+    GET  /v1/workers                    {"runner_pid": 1, "workers": [worker, ...]}
     GET  /v1/events                     SSE: `workers` (as above) at connect and on each change;
                                         `progress` of one worker, 4 a second at most: at connect every request known,
                                         then only the requests that changed
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -109,7 +110,7 @@ def make_api(workers: Mapping[str, Worker], hub: Hub) -> web.Application:
     """The application; the caller puts it on a socket."""
 
     def all_workers() -> dict[str, Any]:
-        return {"workers": [worker_json(worker) for worker in workers.values()]}
+        return {"runner_pid": os.getpid(), "workers": [worker_json(worker) for worker in workers.values()]}
 
     def named(request: web.Request) -> Worker:
         name = request.match_info["name"]

@@ -49,7 +49,7 @@ async def run_workers(
     state: Path,
     environ: Mapping[str, str],
     *,
-    exit_with_parent: bool = False,
+    parent_pid: int | None = None,
     launcher: Launcher | None = None,
 ) -> None:
     """Runs the workers until SIGTERM or SIGINT (or, asked for, the parent's death), then drains them and returns.
@@ -69,14 +69,19 @@ async def run_workers(
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, on_signal)
         runner = web.AppRunner(make_api(workers, hub), access_log=None, shutdown_timeout=1.0)
-        parent = asyncio.create_task(_watch_parent(os.getppid(), stop)) if exit_with_parent else None
+        parent = asyncio.create_task(_watch_parent(parent_pid, stop)) if parent_pid is not None else None
         tasks = [asyncio.create_task(worker.run()) for worker in workers.values()]
         try:
             await runner.setup()
             await _listen(runner, socket_path(state))
             for worker in workers.values():
                 worker.post(Request.START)
-            await stop.wait()
+            stopped = asyncio.create_task(stop.wait())
+            await asyncio.wait({stopped, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+            if not stop.is_set():
+                stopped.cancel()
+                broken = next(task for task in tasks if task.done())
+                raise RunnerError(f"a worker's task ended: {broken.exception()!r}")
             log.info("stopping: requests in flight may finish; a second signal ends them")
             await _stop(workers.values(), hub, hurry)
         finally:

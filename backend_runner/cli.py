@@ -1,4 +1,4 @@
-"""The runner's command line: `python -m backend_runner --state DIR --worker FILE [--worker FILE] [--exit-with-parent]`.
+"""The runner's command line: `python -m backend_runner --state DIR --worker FILE [--worker FILE] [--exit-with-parent PID]`.
 
 argparse, not typer: the gateway's `dcugate up` starts this program and shows what it says; people rarely call it.
 """
@@ -42,13 +42,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="backend_runner", description="Launches and watches vLLM workers.")
     parser.add_argument("--state", type=Path, required=True, help="folder for sockets and logs")
     parser.add_argument("--worker", type=Path, action="append", required=True, help="a worker's TOML file; repeatable")
-    parser.add_argument("--exit-with-parent", action="store_true", help="stop when the starting process is gone")
+    parser.add_argument(
+        "--exit-with-parent", type=int, metavar="PID", help="the starting process; stop when it is gone"
+    )
     options = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         configs = load_files(options.worker)
         state = options.state.expanduser().absolute()
-        asyncio.run(run_workers(configs, state, os.environ, exit_with_parent=options.exit_with_parent))
+        asyncio.run(run_workers(configs, state, os.environ, parent_pid=options.exit_with_parent))
     except (ConfigProblems, RunnerError) as problem:
         sys.stderr.write(f"{problem.reason}\n")
         return 2

@@ -131,10 +131,10 @@ class Worker:
 
     async def _start(self, attempt: int) -> None:
         self.api_key = secrets.token_urlsafe(32)
-        self._reader.forget()
         self.progress = Progress(0, 0.0, {})
-        log_start = self.paths.log.stat().st_size if self.paths.log.exists() else 0
         try:
+            self._reader.forget()
+            log_start = self.paths.log.stat().st_size if self.paths.log.exists() else 0
             self.paths.socket.parent.mkdir(
                 parents=True, exist_ok=True, mode=0o700
             )  # vLLM's socket itself is open to all

@@ -45,14 +45,14 @@ async def gateway(routes: Routes, state: Path) -> AsyncIterator[Dispatcher]:
     tasks = [asyncio.create_task(dispatcher.renew_leases())]
     if routes.workers:
         tasks.append(asyncio.create_task(follow_runner(state / "runner.sock", backends)))
-    for backend in routes.backends:
-        key = backend.api_key_file.read_text().strip() if backend.api_key_file else None
-        backends.add_address(backend.name, backend.address, backend.model, key)
-        tasks.append(asyncio.create_task(probe_address(backend.name, backends)))
     runner = web.AppRunner(
         make_api(dispatcher), handler_cancellation=True, access_log=None, shutdown_timeout=routes.deadlines.drain_s
     )
     try:
+        for backend in routes.backends:
+            key = backend.api_key_file.read_text(encoding="ascii").strip() if backend.api_key_file else None
+            backends.add_address(backend.name, backend.address, backend.model, key)
+            tasks.append(asyncio.create_task(probe_address(backend.name, backends)))
         await runner.setup()
         for listener in routes.listen:
             try:

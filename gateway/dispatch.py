@@ -47,6 +47,7 @@ log = logging.getLogger(__name__)
 # 0.25 s. Nobody waits for such a row. An engine that failed has said its last within a second, and a client waits.
 CUT_FEED_WAIT_S = 300.0
 FAILED_FEED_WAIT_S = 1.0
+FINISH_FEED_WAIT_S = 3.0  # at shutdown
 RENEW_EVERY_S = 10.0  # a reservation is a lease of 30 s
 
 
@@ -129,8 +130,9 @@ class Dispatcher:
             else:
                 await self._settle(record, ending, http_status)
             raise
-        except asyncio.CancelledError:
-            # The client is gone: nothing awaits this request any more, so the row is written by a task of its own.
+        except (asyncio.CancelledError, ConnectionError):
+            # The client is gone: aiohttp cancels, or a write finds the connection closing. Nothing awaits this request
+            # any more, so the row is written by a task of its own.
             self._settle_later(record, Ending.CLIENT_CLOSED, 499)
             raise
         except BaseException:
@@ -145,13 +147,16 @@ class Dispatcher:
                 raise UnknownKey
             return await authenticate(self.store, self.pepper, incoming.presented_key)
         except UnknownKey:
-            self.metrics.unauthorized.inc()
-            raise InvalidKey(
-                "This needs a valid API key, as `Authorization: Bearer sk-dcu-…` or `x-api-key`; "
-                "it was missing, mistyped, or revoked."
-            ) from None
+            raise self._invalid_key() from None
         except KeysError as problem:
             raise _accounting(problem) from None
+
+    def _invalid_key(self) -> InvalidKey:
+        self.metrics.unauthorized.inc()
+        return InvalidKey(
+            "This needs a valid API key, as `Authorization: Bearer sk-dcu-…` or `x-api-key`; "
+            "it was missing, mistyped, or revoked."
+        )
 
     async def _admit(self, record: Record) -> Model:
         record.chat = chat = parse_chat(record.incoming.body)
@@ -164,6 +169,8 @@ class Dispatcher:
         tokens = chat.reservation_tokens(model.default_output_tokens)
         try:
             await self.store.reserve(record.incoming.request_id, record.key.id, tokens, self._wall_ms())
+        except UnknownKey:  # revoked within the second for which a look-up is kept
+            raise self._invalid_key() from None
         except QuotaExceeded as refused:
             raise QuotaRefused(f"The key's {refused.limit_name} does not cover this request: {refused}.") from None
         except KeysError as problem:
@@ -216,13 +223,12 @@ class Dispatcher:
         body = worker_body(chat, backend.model, model.default_output_tokens)
         record.relay.reached_worker = True
         try:
-            async with asyncio.timeout(deadlines.total_s):
-                exchange = await open_exchange(
-                    backend.address, "POST", "/v1/chat/completions", headers, body, deadlines.connect_s,
-                    deadlines.first_token_s,
-                )  # fmt: skip
-                async with exchange:
-                    return await self._relay(record, model, backend, exchange, deadlines, sink)
+            exchange = await open_exchange(
+                backend.address, "POST", "/v1/chat/completions", headers, body, deadlines.connect_s,
+                min(deadlines.first_token_s, deadlines.total_s),
+            )  # fmt: skip
+            async with exchange:
+                return await self._relay(record, backend, exchange, deadlines, sink)
         except TimeoutError:
             raise DeadlinePassed(
                 f"Worker {backend.name} was silent for longer than the route's deadline "
@@ -230,7 +236,7 @@ class Dispatcher:
             ) from None
 
     async def _relay(
-        self, record: Record, model: Model, backend: BackendState, exchange: Exchange, deadlines: Deadlines, sink: Sink
+        self, record: Record, backend: BackendState, exchange: Exchange, deadlines: Deadlines, sink: Sink
     ) -> tuple[int, Ending]:
         chat, relay = record.chat, record.relay
         assert chat is not None  # noqa: S101 -- admitted requests are parsed
@@ -238,13 +244,18 @@ class Dispatcher:
         names = (backend.model, chat.model)
         if exchange.headers.get("content-type", "").startswith("text/event-stream"):
             stream = StreamRelay(relay, exchange, chat.wants_usage, chat.wants_running_usage, names)
+            left_s = max(0.001, deadlines.total_s - (self._monotonic() - record.started))
             last = await stream.run(
-                sink, record.incoming.request_id, deadlines.first_token_s, deadlines.between_tokens_s
+                sink, record.incoming.request_id, deadlines.first_token_s, deadlines.between_tokens_s, left_s
             )
             ending = Ending.COMPLETED if relay.failure is None else Ending.UPSTREAM_ERROR
             if relay.timed_out:
                 ending = Ending.TIMED_OUT
-            await self._settle(record, ending, exchange.status)
+            if ending is Ending.TIMED_OUT:
+                await exchange.aclose()  # the engine stops at the end of its step; the client need not wait for that
+                self._settle_later(record, ending, exchange.status)
+            else:
+                await self._settle(record, ending, exchange.status)
             await sink.write(last)
             return exchange.status, ending
         status, body = await relay_plain(relay, exchange, deadlines.total_s, names)
@@ -331,7 +342,9 @@ class Dispatcher:
 
     async def finish(self, timeout_s: float) -> None:
         """Ends the settlements that are under way; for shutdown, after the listeners have closed. What the feed has not
-        told by now is settled from what else is known."""
+        told within FINISH_FEED_WAIT_S is settled from what else is known."""
+        if self._settling:
+            await asyncio.wait(set(self._settling), timeout=FINISH_FEED_WAIT_S)
         self.backends.stop_waiting()
         while self._settling:
             _, pending = await asyncio.wait(set(self._settling), timeout=timeout_s)
@@ -348,7 +361,7 @@ def _accounting(problem: KeysError) -> AccountingUnavailable:
 def _ending_of(error: GatewayError, record: Record) -> Ending:
     if isinstance(error, DeadlinePassed):
         return Ending.TIMED_OUT
-    if isinstance(error, InvalidRequest):
+    if isinstance(error, (InvalidRequest, InvalidKey)):
         return Ending.REFUSED
     return Ending.UPSTREAM_ERROR if record.reserved else Ending.REFUSED
 

@@ -54,27 +54,35 @@ class StreamRelay:
         self._wants_usage = wants_usage
         self._wants_running_usage = wants_running_usage
         self._names = names
+        self._started = False
 
-    async def run(self, sink: Writer, request_id: str, first_token_s: float, between_tokens_s: float) -> bytes:
+    async def run(
+        self, sink: Writer, request_id: str, first_token_s: float, between_tokens_s: float, total_s: float
+    ) -> bytes:
         """Relays until the end and returns the last bytes, which the caller writes after it has settled.
 
         Nothing is written before the first event has come, so that a worker's death before it can still be retried:
-        UpstreamError and TimeoutError are raised up to there. After it a failure becomes an error event and a proper
-        end, and is told in `relay.failure`.
+        UpstreamError and TimeoutError are raised up to there. After it a failure, a deadline among them, becomes an error
+        event and a proper end, and is told in `relay.failure`.
         """
-        relay, splitter, started, done = self._relay, EventSplitter(), False, False
+        try:
+            async with asyncio.timeout(total_s):
+                return await self._pump(sink, first_token_s, between_tokens_s)
+        except (UpstreamError, TimeoutError) as problem:
+            if not self._started:
+                raise
+            return self._failed(problem, request_id)
+
+    async def _pump(self, sink: Writer, first_token_s: float, between_tokens_s: float) -> bytes:
+        splitter, done = EventSplitter(), False
         while not done:
-            try:
-                piece = await self._exchange.next_piece(between_tokens_s if started else first_token_s)
-                events = splitter.feed(piece)
-            except (UpstreamError, TimeoutError, EventTooLarge) as problem:
-                if not started:
-                    raise
-                return self._failed(problem, request_id)
+            piece = await self._exchange.next_piece(between_tokens_s if self._started else first_token_s)
             if not piece:
-                if not started:
-                    raise UpstreamError("it ended a stream without an event", body_byte_seen=False)
-                return self._failed(UpstreamError("it ended a stream without [DONE]", body_byte_seen=True), request_id)
+                raise UpstreamError("it ended a stream without [DONE]", body_byte_seen=self._started)
+            try:
+                events = splitter.feed(piece)
+            except EventTooLarge as problem:
+                raise UpstreamError(str(problem), body_byte_seen=True) from None
             out = []
             for event in events:
                 if event_data(event) == b"[DONE]":
@@ -83,9 +91,9 @@ class StreamRelay:
                 out.append(self._edited(event))
             if not events:
                 continue
-            if not started:
-                started = True
-                relay.on_first_byte()
+            if not self._started:
+                self._started = True
+                self._relay.on_first_byte()
                 await sink.start(
                     self._exchange.status, {"Content-Type": "text/event-stream; charset=utf-8", **STREAM_HEADERS}
                 )
@@ -99,8 +107,7 @@ class StreamRelay:
         relay.events += 1
         member = find_usage(event)
         if member is not None:
-            usage = openai_usage(orjson.loads(member.value))
-            relay.usage = usage or relay.usage
+            relay.usage = _usage(member.value) or relay.usage
             only_usage = b'"choices":[]' in event
             if only_usage and not self._wants_usage:
                 return b""
@@ -115,7 +122,7 @@ class StreamRelay:
         error: GatewayError
         if isinstance(problem, TimeoutError):
             relay.timed_out = True
-            error = DeadlinePassed("The worker sent nothing for longer than the route allows between tokens.")
+            error = DeadlinePassed("The answer took longer than the route allows, between tokens or in all.")
         else:
             error = WorkerFailed(f"The worker broke off its answer: {problem}.")
         relay.failure = error
@@ -142,7 +149,7 @@ async def relay_plain(relay: Relay, exchange: Exchange, timeout_s: float, names:
         raise WorkerFailed(f"The worker answered HTTP {status}: {_message(body)}")
     member = find_usage(body)
     if member is not None:
-        relay.usage = openai_usage(orjson.loads(member.value))
+        relay.usage = _usage(member.value)
     return status, rename_model(body, *names)
 
 
@@ -152,3 +159,10 @@ def _message(body: bytes) -> str:
         return str(orjson.loads(body)["error"]["message"])[:300]
     except (orjson.JSONDecodeError, KeyError, TypeError):
         return "no further words"
+
+
+def _usage(text: bytes) -> TokenUsage | None:
+    try:
+        return openai_usage(orjson.loads(text))
+    except orjson.JSONDecodeError:
+        return None  # not what vLLM writes; the answer is passed on all the same

@@ -51,8 +51,9 @@ def check_listeners(listeners: tuple[Listener, ...]) -> None:
             ) from None
 
 
-async def _workers(socket_path: Path) -> list[dict[str, Any]] | None:
-    """The runner's list; None while it does not answer yet."""
+async def _workers(socket_path: Path, runner_pid: int) -> list[dict[str, Any]] | None:
+    """The list of the runner with that pid; None while it does not answer yet. Another one may hold the folder: then ours
+    will end and say so."""
     try:
         async with (
             aiohttp.ClientSession(
@@ -60,7 +61,8 @@ async def _workers(socket_path: Path) -> list[dict[str, Any]] | None:
             ) as session,
             session.get("http://runner/v1/workers") as answer,
         ):
-            return list((await answer.json())["workers"])
+            told = await answer.json()
+            return list(told["workers"]) if told["runner_pid"] == runner_pid else None
     except (aiohttp.ClientError, OSError, TimeoutError):
         return None
 
@@ -73,6 +75,14 @@ def _last_lines(path: str | None) -> str:
         return ""
 
 
+def _runner_ended(runner: asyncio.subprocess.Process, log_path: Path) -> StartError:
+    return StartError(
+        choose(f"the runner ended with status {runner.returncode}:", f"运行器退出，状态 {runner.returncode}：")
+        + "\n"
+        + _last_lines(str(log_path))
+    )
+
+
 async def _until_ready(
     runner: asyncio.subprocess.Process, socket_path: Path, log_path: Path, say: Callable[[str], None]
 ) -> None:
@@ -80,12 +90,8 @@ async def _until_ready(
     started = time.monotonic()
     while True:
         if runner.returncode is not None:
-            raise StartError(
-                choose(f"the runner ended with status {runner.returncode}:", f"运行器退出，状态 {runner.returncode}:")
-                + "\n"
-                + _last_lines(str(log_path))
-            )
-        workers = await _workers(socket_path)
+            raise _runner_ended(runner, log_path)
+        workers = await _workers(socket_path, runner.pid)
         for worker in workers or []:
             if worker["state"] in ("failed", "backoff", "stopped"):
                 raise StartError(
@@ -135,7 +141,7 @@ async def run_up(
     assert this is not None  # noqa: S101 -- a coroutine runs in a task
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, this.cancel)
-    command = [sys.executable, "-m", "backend_runner", "--state", str(state), "--exit-with-parent"]
+    command = [sys.executable, "-m", "backend_runner", "--state", str(state), "--exit-with-parent", str(os.getpid())]
     for path in worker_files:
         command += ["--worker", str(path)]
     log_path = state / "logs" / "runner.log"
@@ -151,7 +157,19 @@ async def run_up(
         )
     try:
         await _until_ready(runner, state / "runner.sock", log_path, say)
-        await serve_until_stopped(routes, state, on_ready)
+        serving = asyncio.create_task(serve_until_stopped(routes, state, on_ready))
+        watching = asyncio.create_task(runner.wait())
+        try:
+            await asyncio.wait({serving, watching}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            watching.cancel()
+            if not serving.done():
+                serving.cancel()  # it drains all the same
+                await asyncio.gather(serving, return_exceptions=True)
+        if not serving.cancelled():
+            await serving  # its own error, if it has one
+        if runner.returncode is not None:
+            raise _runner_ended(runner, log_path)
         say(choose("stopping the workers", "正在停止工作进程"))
     finally:
         await asyncio.shield(_stop_runner(runner, routes.deadlines.drain_s))
@@ -175,9 +193,10 @@ def greeting(base_url: str, model: str, keys: dict[str, str]) -> str:
             )
         )
     python = (
-        f"from openai import OpenAI; print(OpenAI(base_url='{base_url}/v1', api_key='{secret}').chat.completions"
-        f".create(model='{model}', temperature=0, messages=[{{'role': 'user', 'content': 'What is the capital of France?'}}])"
-        ".choices[0].message.content)"
+        "import json, urllib.request as u; print(json.load(u.urlopen(u.Request("
+        f"'{base_url}/v1/chat/completions', headers={{'Authorization': 'Bearer {secret}'}}, "
+        f"data=json.dumps({{'model': '{model}', 'temperature': 0, 'messages': [{{'role': 'user', "
+        "'content': 'What is the capital of France?'}]}).encode())))['choices'][0]['message']['content'])"
     )
     lines += [
         "",

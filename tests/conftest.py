@@ -55,6 +55,7 @@ class Service:
     key: Key
     secret: str
     http: aiohttp.ClientSession
+    state: Path
 
     @property
     def auth(self) -> dict[str, str]:
@@ -111,4 +112,4 @@ async def service(tmp_path: Path, routes_of: object, request: pytest.FixtureRequ
             )
             async with aiohttp.ClientSession() as http:
                 base = f"http://{dispatcher.routes.listen[0].address}"
-                yield Service(base, dispatcher, fake, key, secret.reveal(), http)
+                yield Service(base, dispatcher, fake, key, secret.reveal(), http, tmp_path)

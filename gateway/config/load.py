@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,6 +89,8 @@ def load_routes(path: Path, check_worker: WorkerCheck) -> Routes:
     except yaml.MarkedYAMLError as problem:
         line = problem.problem_mark.line + 1 if problem.problem_mark else None
         raise ConfigError([Problem(file, line, f"is not valid YAML: {problem.problem}")]) from None
+    except (yaml.YAMLError, ValueError) as problem:  # a control character; a date such as 2026-13-45
+        raise ConfigError([Problem(file, None, f"is not valid YAML: {' '.join(str(problem).split())}")]) from None
     problems: list[Problem] = []
     routes: Routes | None = None
     try:
@@ -95,9 +98,16 @@ def load_routes(path: Path, check_worker: WorkerCheck) -> Routes:
     except ValidationError as invalid:
         problems += [Problem(file, _line_of(tree, e["loc"]), _message(e)) for e in invalid.errors()]
     raw = values if isinstance(values, dict) else {}
-    named = [b.get("name") for b in raw.get("backends") or [] if isinstance(b, dict)]
+    backends, workers = (raw[n] if isinstance(raw.get(n), list) else [] for n in ("backends", "workers"))
+    named = [b.get("name") for b in backends if isinstance(b, dict)]
+    for position, backend in enumerate(backends):
+        if isinstance(backend, dict) and isinstance(backend.get("api_key_file"), str):
+            key_file = path.parent / backend["api_key_file"]
+            if not os.access(key_file, os.R_OK) or key_file.is_dir():
+                line = _line_of(tree, ("backends", position, "api_key_file"))
+                problems.append(Problem(file, line, f"{key_file}: cannot be read"))
     all_known = True
-    for position, entry in enumerate(raw.get("workers") or []):
+    for position, entry in enumerate(workers):
         name, found = check_worker(path.parent / str(entry))
         problems += [
             p
@@ -126,4 +136,8 @@ def load_routes(path: Path, check_worker: WorkerCheck) -> Routes:
     if problems:
         raise ConfigError(problems)
     assert routes is not None  # noqa: S101 -- without routes there is at least one problem
-    return routes
+    absolute = [
+        b.model_copy(update={"api_key_file": path.parent / b.api_key_file}) if b.api_key_file else b
+        for b in routes.backends
+    ]
+    return routes.model_copy(update={"backends": tuple(absolute)})

@@ -23,9 +23,18 @@ def _form(pattern: str, sentence: str) -> Callable[[str], str]:
     return check
 
 
+def _has_port(text: str) -> str:
+    if not 1 <= int(text.rsplit(":", 1)[1]) <= 65535:
+        raise ValueError(f"{text!r}: a port is a number from 1 to 65535")
+    return text
+
+
 _is_name = _form(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}", "is no name: use letters, digits and . _ : / -, 128 at most")
 _is_listener = _form(r"[^:\s]+:\d{1,5}", "is no address to listen on: write HOST:PORT, such as 127.0.0.1:8080")
-_is_address = _form(r"(unix:/|http://)\S+", "is no address: write unix:/path or http://host:port")
+_is_address = _form(
+    r"unix:/\S+|http://[^\s:/?#@]+(:\d{1,5})?/?",
+    "is no address: write unix:/path or http://host:port, without /v1 or any other path",
+)
 Name = Annotated[str, AfterValidator(_is_name)]
 
 
@@ -36,7 +45,7 @@ class _Strict(BaseModel):
 class Listener(_Strict):
     """One address to serve on, `HOST:PORT`."""
 
-    address: Annotated[str, AfterValidator(_is_listener)]
+    address: Annotated[str, AfterValidator(_is_listener), AfterValidator(_has_port)]
 
     @property
     def host(self) -> str:

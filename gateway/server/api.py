@@ -68,7 +68,13 @@ class _Api:
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
         sink = ResponseSink(request, request[REQUEST_ID])
-        await self._dispatcher.serve(self._incoming(request, await request.read()), sink)
+        try:
+            await self._dispatcher.serve(self._incoming(request, await request.read()), sink)
+        except Exception:
+            if not sink.has_started:
+                raise
+            log.exception("%s: the answer broke off after it had started", request[REQUEST_ID])
+            sink.abort()
         if sink.response is None:
             raise GatewayError("The request ended without an answer.")
         return sink.response

@@ -17,6 +17,16 @@ class ResponseSink:
         self._id = {"X-Request-Id": request_id}
         self.response: web.StreamResponse | None = None
 
+    @property
+    def has_started(self) -> bool:
+        """Whether a part of the answer is on its way."""
+        return self.response is not None and self.response.prepared
+
+    def abort(self) -> None:
+        """Cuts the connection: the only honest end of an answer that has started and cannot be finished."""
+        if self._request.transport is not None:
+            self._request.transport.abort()
+
     async def start(self, status: int, headers: Mapping[str, str]) -> None:
         """Sends the head of a streamed answer."""
         self.response = web.StreamResponse(status=status, headers={**headers, **self._id})

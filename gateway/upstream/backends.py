@@ -50,9 +50,10 @@ class Backends:
     def __init__(self) -> None:
         self._states: dict[str, BackendState] = {}
         self._engines: dict[str, _Engine] = {}
-        self._final: dict[str, TokenUsage] = {}
-        self._waiting: dict[str, asyncio.Future[TokenUsage | None]] = {}
+        self._final: dict[tuple[str, str], TokenUsage] = {}
+        self._waiting: dict[tuple[str, str], asyncio.Future[TokenUsage | None]] = {}
         self._stopped = False
+        self.feed_connected = False
 
     def __repr__(self) -> str:
         shown = (f"{s.name}: " + ("ready" if s.is_ready else s.reason) for s in self._states.values())
@@ -90,42 +91,47 @@ class Backends:
     ) -> None:
         """Takes over what the feed says of a worker: engine steps, and of the requests that changed, those that run and
         the final counts of those that ended."""
+        self.feed_connected = True
         engine = self._engines.setdefault(backend, _Engine())
         engine.steps = steps
         engine.running.update(running)
         for request_id, usage in ended:
             engine.running.discard(request_id)
-            waiting = self._waiting.pop(request_id, None)
+            waiting = self._waiting.pop((backend, request_id), None)
             if waiting is not None and not waiting.done():
                 waiting.set_result(usage)
-            self._final[request_id] = usage
+            self._final[backend, request_id] = usage
         while len(self._final) > ENDED_KEPT:
             self._final.pop(next(iter(self._final)))
 
     def forget_progress(self) -> None:
-        """Forgets which requests run: a feed that was connected anew begins with all of them."""
+        """Forgets which requests run: a feed that is connected anew begins with all of them."""
         self._engines.clear()
+        self.feed_connected = False
 
     async def final_usage(self, request_id: str, backend: str, timeout_s: float, seen: bool) -> TokenUsage | None:
         """The engine's final count of a request that was cut, None where it does not come in time. One caller an id.
 
         `seen`: a part of its answer came, so the engine had it; else zero counts mean that it never reached the engine.
         """
-        if (known := self._final.pop(request_id, None)) is not None:
+        if (known := self._final.pop((backend, request_id), None)) is not None:
             return known
         if self._stopped:
             return None
         loop = asyncio.get_running_loop()
-        waiting = self._waiting.setdefault(request_id, loop.create_future())
-        began, steps = loop.time(), self._engines.get(backend, _Engine()).steps
+        waiting = self._waiting.setdefault((backend, request_id), loop.create_future())
+        began = seen_from = loop.time()
+        steps = self._engines.get(backend, _Engine()).steps
         try:
             while (waited_s := loop.time() - began) < timeout_s:
                 await asyncio.wait([waiting], timeout=min(LOOK_EVERY_S, timeout_s - waited_s))
                 if waiting.done():
                     return waiting.result()
                 engine = self._engines.get(backend, _Engine())
+                if not self.feed_connected:  # what is not told now proves nothing
+                    seen_from, steps = loop.time(), engine.steps
                 if not seen and never_reached_engine(
-                    loop.time() - began,
+                    loop.time() - seen_from,
                     request_id in engine.running,
                     bool(engine.running - {request_id}),
                     engine.steps - steps,
@@ -133,7 +139,7 @@ class Backends:
                     return TokenUsage(0, 0, 0)
             return None
         finally:
-            self._waiting.pop(request_id, None)
+            self._waiting.pop((backend, request_id), None)
 
     def stop_waiting(self) -> None:
         """Answers None to everyone who waits for a final count, now and later: the gateway shuts down."""

@@ -165,6 +165,10 @@ class Exchange:
         async with asyncio.timeout(timeout_s):
             return await self._response.next_piece()
 
+    async def aclose(self) -> None:
+        """Closes the connection; may be repeated."""
+        self._response.close()
+
     async def __aenter__(self) -> Exchange:
         return self
 

@@ -80,6 +80,7 @@ async def follow_runner(socket_path: Path, backends: Backends) -> None:
                         apply_event(event, backends)
         except (aiohttp.ClientError, OSError) as problem:
             log.debug("runner's feed: %s", problem)
+        backends.feed_connected = False
         await asyncio.sleep(RECONNECT_S)
 
 

@@ -158,7 +158,8 @@ async def test_two_workers_of_one_name_are_refused(tmp_path: Path, worker_file: 
 async def test_it_ends_with_its_parent(tmp_path: Path, worker_file: Path) -> None:
     state = tmp_path / "st"
     code = (
-        "import subprocess, sys; p = subprocess.Popen([sys.executable, '-m', 'backend_runner', *sys.argv[1:]]); "
+        "import os, subprocess, sys; "
+        "p = subprocess.Popen([sys.executable, '-m', 'backend_runner', *sys.argv[1:], str(os.getpid())]); "
         "print(p.pid, flush=True); sys.stdin.read()"
     )
     words = ["--state", str(state), "--worker", str(worker_file), "--exit-with-parent"]

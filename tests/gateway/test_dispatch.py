@@ -151,6 +151,35 @@ async def test_a_worker_that_falls_silent_ends_the_stream_with_an_error_event(se
     assert (row.status, row.output_tokens) == ("timed_out", 2)
 
 
+@pytest.mark.parametrize("service", [{"total_s": 0.3}], indirect=True)
+async def test_the_total_deadline_ends_a_running_stream_properly(service: Service) -> None:
+    async with service.http.post(
+        f"{service.base}/v1/chat/completions", json=service.ask("stream-hang 2", stream=True), headers=service.auth
+    ) as answer:
+        got = await events(answer)
+    assert answer.status == 200
+    assert orjson.loads(event_data(got[-2]))["error"]["code"] == "deadline_passed"
+    assert got[-1] == b"data: [DONE]\n\n"
+    assert (await the_row(service)).status == "timed_out"
+
+
+async def test_a_key_revoked_a_moment_ago_is_a_401(service: Service) -> None:
+    from keys.admin import revoke_key
+    from keys.stores.sqlite import open_sqlite
+
+    async def ask() -> int:
+        async with service.http.post(
+            f"{service.base}/v1/chat/completions", json=service.ask("plain"), headers=service.auth
+        ) as answer:
+            return answer.status
+
+    assert await ask() == 200  # its look-up is kept for a second from now
+    other = await open_sqlite(service.state / "dcugate.db")
+    await revoke_key(other, service.key.id)
+    await other.aclose()
+    assert await ask() == 401
+
+
 @pytest.mark.parametrize(
     ("fields", "status", "code"),
     [

@@ -51,7 +51,7 @@ def body(path: Path) -> bytes:
 async def through(pieces: list[bytes], wants: tuple[bool, bool], cut: bool = False) -> tuple[bytes, Relay]:
     relay, sink = Relay(), Collected()
     stream = StreamRelay(relay, Recorded(pieces, cut=cut), *wants, ("tiny", "public"))  # type: ignore[arg-type]
-    last = await stream.run(sink, "dcu-1", 1, 1)
+    last = await stream.run(sink, "dcu-1", 1, 1, 5)
     return sink.data + last, relay
 
 

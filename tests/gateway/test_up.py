@@ -11,13 +11,13 @@ from gateway.config.model import Listener
 from gateway.up import check_listeners, greeting
 
 
-def test_an_address_that_is_taken_is_found_before_a_worker_is_launched() -> None:
+def test_an_address_that_is_taken_is_found_before_a_worker_is_launched(unused_tcp_port: int) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         with pytest.raises(ListenError, match="cannot listen on"):
             check_listeners((Listener(address=f"127.0.0.1:{taken.getsockname()[1]}"),))
-    check_listeners((Listener(address="127.0.0.1:0"),))
+    check_listeners((Listener(address=f"127.0.0.1:{unused_tcp_port}"),))
 
 
 def test_the_greeting_shows_each_secret_once_and_lines_to_paste() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.real.conftest import ROOT, free_port, until
+from tests.real.conftest import ROOT, free_port, start, until
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(200)]
 
@@ -74,6 +74,23 @@ def test_a_service_that_is_killed_while_it_loads_leaves_no_worker(tmp_path: Path
         until(lambda: any("vllm" in " ".join(p.cmdline()) for p in of_this_test(tmp_path)))
         process.send_signal(signal.SIGKILL)
         process.wait(10)
+        until(lambda: not of_this_test(tmp_path), 60)
+    finally:
+        for left in of_this_test(tmp_path):
+            left.kill()
+
+
+def test_a_runner_that_dies_ends_the_service_with_the_reason(tmp_path: Path) -> None:
+    config = routes(tmp_path, WORKER.format(model="demo:smollm2-135m-instruct") + EAGER)
+    environment = os.environ | {"LANG": "C", "LC_ALL": "C", "PYTHONPATH": str(ROOT)}
+    up = start(command(config), "", tmp_path / "state", environment)
+    try:
+        runner = next(p for p in up.tree() if "backend_runner" in p.cmdline())
+        runner.kill()
+        assert up.process.wait(60) == 2, up.text
+        assert up.reader is not None
+        up.reader.join(10)
+        assert "the runner ended with status -9" in up.text
         until(lambda: not of_this_test(tmp_path), 60)
     finally:
         for left in of_this_test(tmp_path):

@@ -46,6 +46,13 @@ def test_a_model_without_a_worker_is_told(tmp_path: Path) -> None:
         ("a: b: c", "not valid YAML"),
         ("", "models: is missing"),
         ("- 1", "dictionary"),
+        ("a: \x00", "not valid YAML"),
+        ("a: 2026-13-45", "not valid YAML"),
+        ("workers: 5\nbackends: 5\nmodels: []\n", "workers"),
+        ("workers: w.toml\nmodels: []\n", "workers"),
+        ("listen: [{address: 'h:99999'}]\nmodels: []\n", "65535"),
+        ("backends: [{name: b, address: 'http://h:1/v1', model: m}]\nmodels: []\n", "without /v1"),
+        ("backends: [{name: b, address: 'http://h', model: m, api_key_file: none.key}]\nmodels: []\n", "none.key"),
         ("models:\n  - {name: a, workers: [x]}\n  - {name: b, aliases: [a], workers: [x]}\n", "given twice"),
     ],
 )

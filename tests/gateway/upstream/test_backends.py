@@ -37,6 +37,8 @@ async def test_a_request_that_never_reached_the_engine_cost_nothing(monkeypatch:
     monkeypatch.setattr(backends_module, "LOOK_EVERY_S", 0.001)
     monkeypatch.setattr(endings, "UNSEEN_AFTER_S", 0.01)
     backends = Backends()
+    assert await backends.final_usage("a", "w", 0.05, seen=False) is None  # no feed: nothing is proved
+    backends.update_progress("w", 5, [], [])
     assert await backends.final_usage("a", "w", 5, seen=False) == TokenUsage(0, 0, 0)  # an idle engine
     backends.update_progress("w", 7, ["other"], [])
     assert await backends.final_usage("a", "w", 0.05, seen=False) is None  # a busy one, in a long step: not decided yet
