@@ -4,7 +4,7 @@ PYTHON ?= python3
 CONFIG ?= routes.yaml
 BIN := .venv/bin
 
-.PHONY: up test check soak bench env env-worker clean
+.PHONY: up test check env env-worker clean
 
 up: env env-worker
 	@exec $(BIN)/dcugate up --config $(CONFIG)
@@ -25,9 +25,6 @@ env-worker: .venv-worker/.ready
 
 .venv-worker/.ready: constraints/worker.txt scripts/make-env
 	@PYTHON=$(PYTHON) scripts/make-env worker
-
-soak: env env-worker
-	$(BIN)/pytest tests/soak --override-ini=testpaths=tests/soak --timeout=1800
 
 clean:
 	rm -rf .venv .venv-worker build *.egg-info
