@@ -20,8 +20,7 @@ from keys.admin import create_key
 from keys.model import Key, LedgerRow
 from tests.fakes.fake_vllm import FakeVllm, fake_vllm
 
-# Start-up and shut-down read the disk before and after traffic; a blocked loop while requests run fails the test.
-_START_UP = ("keys/stores/sqlite.py", "keys/pepper.py", "gateway/app.py")
+os.environ["LC_ALL"] = "C"  # texts follow the locale; tests of the Chinese ones name it themselves
 
 
 @pytest.fixture(autouse=True)

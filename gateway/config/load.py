@@ -12,6 +12,7 @@ import yaml
 from pydantic import ValidationError
 
 from gateway.config.model import Routes
+from keys.language import choose
 
 __all__ = ["ConfigError", "Problem", "WorkerCheck", "load_routes"]
 
@@ -64,9 +65,11 @@ def _line_of(node: yaml.Node | None, path: tuple[Any, ...]) -> int | None:
 def _message(error: Any) -> str:
     where = ".".join(str(part) for part in error["loc"])
     if error["type"] == "extra_forbidden":
-        return f"{where}: unknown setting; remove it or correct its spelling"
+        return choose(
+            f"{where}: unknown setting; remove it or correct its spelling", f"{where}：未知的设置；请删除或改正拼写"
+        )
     if error["type"] == "missing":
-        return f"{where}: is missing"
+        return choose(f"{where}: is missing", f"{where}：缺少此项")
     return (
         f"{where}: {error['msg'].removeprefix('Value error, ')}"
         if where
@@ -80,17 +83,33 @@ def load_routes(path: Path, check_worker: WorkerCheck) -> Routes:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise ConfigError([Problem(file, None, "does not exist; name another file with --config")]) from None
+        raise ConfigError(
+            [
+                Problem(
+                    file,
+                    None,
+                    choose("does not exist; name another file with --config", "不存在；请用 --config 指定其他文件"),
+                )
+            ]
+        ) from None
     except (OSError, UnicodeDecodeError) as problem:
-        raise ConfigError([Problem(file, None, f"cannot be read: {problem}")]) from None
+        raise ConfigError([Problem(file, None, choose(f"cannot be read: {problem}", f"无法读取：{problem}"))]) from None
     try:
         tree = yaml.compose(text, Loader=yaml.SafeLoader)
         values = yaml.safe_load(text)
     except yaml.MarkedYAMLError as problem:
         line = problem.problem_mark.line + 1 if problem.problem_mark else None
-        raise ConfigError([Problem(file, line, f"is not valid YAML: {problem.problem}")]) from None
+        raise ConfigError(
+            [
+                Problem(
+                    file, line, choose(f"is not valid YAML: {problem.problem}", f"不是合法的 YAML：{problem.problem}")
+                )
+            ]
+        ) from None
     except (yaml.YAMLError, ValueError) as problem:  # a control character; a date such as 2026-13-45
-        raise ConfigError([Problem(file, None, f"is not valid YAML: {' '.join(str(problem).split())}")]) from None
+        words = " ".join(str(problem).split())
+        text = choose(f"is not valid YAML: {words}", f"不是合法的 YAML：{words}")
+        raise ConfigError([Problem(file, None, text)]) from None
     problems: list[Problem] = []
     routes: Routes | None = None
     try:
@@ -105,7 +124,7 @@ def load_routes(path: Path, check_worker: WorkerCheck) -> Routes:
             key_file = path.parent / backend["api_key_file"]
             if not os.access(key_file, os.R_OK) or key_file.is_dir():
                 line = _line_of(tree, ("backends", position, "api_key_file"))
-                problems.append(Problem(file, line, f"{key_file}: cannot be read"))
+                problems.append(Problem(file, line, choose(f"{key_file}: cannot be read", f"{key_file}：无法读取")))
     all_known = True
     for position, entry in enumerate(workers):
         name, found = check_worker(path.parent / str(entry))
@@ -118,16 +137,23 @@ def load_routes(path: Path, check_worker: WorkerCheck) -> Routes:
         all_known = all_known and name is not None
         if name is not None and name in named:
             problems.append(
-                Problem(file, _line_of(tree, ("workers", position)), f"two workers or backends are called {name!r}")
+                Problem(
+                    file,
+                    _line_of(tree, ("workers", position)),
+                    choose(f"two workers or backends are called {name!r}", f"有两个工作进程或后端都叫 {name!r}"),
+                )
             )
         named.append(name)
+    known = ", ".join(sorted(str(name) for name in named))
     if routes is not None and all_known:
         problems += [
             Problem(
                 file,
                 _line_of(tree, ("models", position, "workers", place)),
-                f"model {model.name!r}: no worker or backend is called {worker!r}; known: "
-                f"{', '.join(sorted(str(n) for n in named)) or 'none'}",
+                choose(
+                    f"model {model.name!r}: no worker or backend is called {worker!r}; known: {known or 'none'}",
+                    f"模型 {model.name!r}：没有叫 {worker!r} 的工作进程或后端；已有：{known or '无'}",
+                ),
             )
             for position, model in enumerate(routes.models)
             for place, worker in enumerate(model.workers)

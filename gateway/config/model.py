@@ -9,15 +9,17 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from keys.language import choose
+
 __all__ = ["Backend", "Deadlines", "Limits", "Listener", "Model", "Routes"]
 
 
-def _form(pattern: str, sentence: str) -> Callable[[str], str]:
+def _form(pattern: str, english: str, chinese: str) -> Callable[[str], str]:
     """A check of a text's form that says what is wanted in words, not in a pattern."""
 
     def check(text: str) -> str:
         if re.fullmatch(pattern, text) is None:
-            raise ValueError(f"{text!r:.80} {sentence}")
+            raise ValueError(f"{text!r:.80} {choose(english, chinese)}")
         return text
 
     return check
@@ -25,15 +27,24 @@ def _form(pattern: str, sentence: str) -> Callable[[str], str]:
 
 def _has_port(text: str) -> str:
     if not 1 <= int(text.rsplit(":", 1)[1]) <= 65535:
-        raise ValueError(f"{text!r}: a port is a number from 1 to 65535")
+        raise ValueError(choose(f"{text!r}: a port is a number from 1 to 65535", f"{text!r}：端口应为 1 到 65535"))
     return text
 
 
-_is_name = _form(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}", "is no name: use letters, digits and . _ : / -, 128 at most")
-_is_listener = _form(r"[^:\s]+:\d{1,5}", "is no address to listen on: write HOST:PORT, such as 127.0.0.1:8080")
+_is_name = _form(
+    r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,127}",
+    "is no name: use letters, digits and . _ : / -, 128 at most",
+    "不是合法名称：只能用字母、数字和 . _ : / -，最多 128 个字符",
+)
+_is_listener = _form(
+    r"[^:\s]+:\d{1,5}",
+    "is no address to listen on: write HOST:PORT, such as 127.0.0.1:8080",
+    "不是监听地址：请写成 主机:端口，例如 127.0.0.1:8080",
+)
 _is_address = _form(
     r"unix:/\S+|http://[^\s:/?#@]+(:\d{1,5})?/?",
     "is no address: write unix:/path or http://host:port, without /v1 or any other path",
+    "不是地址：请写成 unix:/路径 或 http://主机:端口，不带 /v1 等路径",
 )
 Name = Annotated[str, AfterValidator(_is_name)]
 
@@ -103,14 +114,25 @@ class Routes(_Strict):
     @model_validator(mode="after")
     def _names_are_unique(self) -> Routes:
         if not self.models:
-            raise ValueError("models: name at least one model")
+            raise ValueError(choose("models: name at least one model", "models：至少需要一个模型"))
         if idle := [model.name for model in self.models if not model.workers]:
-            raise ValueError(f"models: {', '.join(idle)}: name at least one worker or backend under `workers`")
+            names = ", ".join(idle)
+            raise ValueError(
+                choose(
+                    f"models: {names}: name at least one worker or backend under `workers`",
+                    f"models：{names}：请在 `workers` 下至少写一个工作进程或后端",
+                )
+            )
         seen: set[str] = set()
         for model in self.models:
             for name in (model.name, *model.aliases):
                 if name in seen:
-                    raise ValueError(f"models: the name {name!r} is given twice; a name or alias leads to one model")
+                    raise ValueError(
+                        choose(
+                            f"models: the name {name!r} is given twice; a name or alias leads to one model",
+                            f"models：名称 {name!r} 重复；一个名称或别名只能指向一个模型",
+                        )
+                    )
                 seen.add(name)
         return self
 

@@ -99,6 +99,21 @@ def test_texts_follow_lang() -> None:
     assert "Keys, one per purpose" in dcugate("--help").stdout
 
 
+def test_problems_of_the_configuration_are_told_in_chinese_too(tmp_path: Path) -> None:
+    (tmp_path / "r.yaml").write_text("listen: [{address: nowhere}]\nspeed: 3\nmodels: []\n")
+    done = dcugate(
+        "config",
+        "check",
+        "--config",
+        str(tmp_path / "r.yaml"),
+        LANG="zh_CN.UTF-8",
+        LC_ALL="zh_CN.UTF-8",
+        PYTHONUTF8="1",
+    )
+    assert "不是监听地址" in the_line(done)
+    assert "未知的设置" in done.stderr
+
+
 def test_keys_are_made_and_listed_from_the_command_line(tmp_path: Path) -> None:
     made = json.loads(
         dcugate("keys", "create", "--purpose", "chat", "--name", "n", "--json", "--state", str(tmp_path)).stdout
