@@ -24,6 +24,13 @@ async def test_a_final_count_is_handed_out_whether_it_came_before_or_after_it_wa
     assert await backends.final_usage("c", "w", 0.01, True) is None
 
 
+async def test_a_count_of_the_worker_that_died_is_not_the_one_of_the_worker_that_took_over() -> None:
+    backends = Backends()
+    backends.update_progress("died", 1, [], [("a", USAGE)])
+    assert await backends.final_usage("a", "took over", 0.01, True) is None
+    assert await backends.final_usage("a", "died", 0.01, True) == USAGE
+
+
 async def test_who_waits_is_let_go_at_shutdown() -> None:
     backends = Backends()
     waiting = asyncio.create_task(backends.final_usage("a", "w", 60, True))
