@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 import aiohttp
 import orjson
 import pytest
 
 from gateway.core.sse import EventSplitter, event_data
+from gateway.core.usage import TokenUsage
+from gateway.dispatch import Incoming
 from keys.model import LedgerRow
 from tests.conftest import Service
 from tests.fakes.fake_vllm import PROMPT_TOKENS, chunk
@@ -128,6 +131,43 @@ async def test_a_client_that_leaves_closes_the_worker_and_is_charged_for_what_wa
     row = await the_row(service)
     assert (row.status, row.http_status, row.output_tokens) == ("client_closed", 499, tokens)
     assert row.estimated is (tokens == 0)
+
+
+class Gone:
+    """A client whose connection is found closing by the first write."""
+
+    async def start(self, status: int, headers: Mapping[str, str]) -> None:
+        return
+
+    async def write(self, data: bytes) -> None:
+        raise aiohttp.ClientConnectionResetError("Cannot write to closing transport")
+
+    async def answer(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
+        return
+
+
+async def test_a_write_that_finds_the_client_gone_is_booked_as_the_clients_leaving(service: Service) -> None:
+    body = orjson.dumps(service.ask("stream-hang 3", stream=True))
+    with pytest.raises(ConnectionError):
+        await service.dispatcher.serve(Incoming("dcu-" + "1" * 26, "chat/completions", service.secret, body), Gone())
+    row = await the_row(service)
+    assert (row.status, row.http_status) == ("client_closed", 499)
+
+
+async def test_at_shutdown_the_feed_has_a_moment_to_tell_the_final_count(service: Service) -> None:
+    backends, request_id = service.dispatcher.backends, "dcu-" + "2" * 26
+    state = backends.get("b")
+    assert state is not None
+    state.has_progress = True
+    body = orjson.dumps(service.ask("stream-hang 3", stream=True))
+    with pytest.raises(ConnectionError):
+        await service.dispatcher.serve(Incoming(request_id, "chat/completions", service.secret, body), Gone())
+    finishing = asyncio.create_task(service.dispatcher.finish(5))
+    await asyncio.sleep(0)
+    backends.update_progress("b", 9, [], [(request_id, TokenUsage(20, 4, 7))])
+    await finishing
+    row = (await service.dispatcher.store.rows())[0]
+    assert (row.input_tokens, row.cached_tokens, row.output_tokens, row.estimated) == (16, 4, 7, False)
 
 
 @pytest.mark.parametrize("service", [{"first_token_s": 0.2}], indirect=True)
