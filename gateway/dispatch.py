@@ -256,7 +256,8 @@ class Dispatcher:
                 self._settle_later(record, ending, exchange.status)
             else:
                 await self._settle(record, ending, exchange.status)
-            await sink.write(last)
+            async with asyncio.timeout(deadlines.between_tokens_s):  # a client that reads nothing is not waited for
+                await sink.write(last)
             return exchange.status, ending
         status, body = await relay_plain(relay, exchange, deadlines.total_s, names)
         ending = Ending.COMPLETED if status == 200 else Ending.REFUSED if status < 500 else Ending.UPSTREAM_ERROR

@@ -9,6 +9,7 @@ import aiohttp
 import orjson
 import pytest
 
+from gateway.core.errors import DeadlinePassed
 from gateway.core.sse import EventSplitter, event_data
 from gateway.core.usage import TokenUsage
 from gateway.dispatch import Incoming
@@ -144,6 +145,27 @@ class Gone:
 
     async def answer(self, status: int, headers: Mapping[str, str], body: bytes) -> None:
         return
+
+
+class Stuck(Gone):
+    """A client that keeps its connection open and reads nothing."""
+
+    async def write(self, data: bytes) -> None:
+        await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("service", [{"total_s": 0.3, "between_tokens_s": 0.2}], indirect=True)
+async def test_a_client_that_reads_nothing_is_let_go_after_the_deadlines(service: Service) -> None:
+    body = orjson.dumps(service.ask("stream-hang 3", stream=True))
+    async with asyncio.timeout(5):
+        with pytest.raises(DeadlinePassed):
+            await service.dispatcher.serve(
+                Incoming("dcu-" + "3" * 26, "chat/completions", service.secret, body), Stuck()
+            )
+    assert (await the_row(service)).status == "timed_out"
+    state = service.dispatcher.backends.get("b")
+    assert state is not None
+    assert state.in_flight == 0
 
 
 async def test_a_write_that_finds_the_client_gone_is_booked_as_the_clients_leaving(service: Service) -> None:
