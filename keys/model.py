@@ -14,7 +14,6 @@ __all__ = [
     "KeyStatus",
     "LedgerRow",
     "RowStatus",
-    "Usage",
     "UsageTotals",
 ]
 
@@ -43,25 +42,6 @@ class Key:
     digest: bytes = field(repr=False)
     limit_tokens: int | None
     last_used_ms: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Model tokens of one request. `input_tokens` are the uncached prompt tokens only."""
-
-    input_tokens: int
-    cached_tokens: int
-    output_tokens: int
-
-    @property
-    def prompt_tokens(self) -> int:
-        """The whole prompt, cached or not."""
-        return self.input_tokens + self.cached_tokens
-
-    @property
-    def total_tokens(self) -> int:
-        """What the quota is charged."""
-        return self.input_tokens + self.cached_tokens + self.output_tokens
 
 
 @dataclass(frozen=True, slots=True)
